@@ -14,7 +14,7 @@ from archsim.blocks.dispatch import About, Activation, Count, InvalidBlock
 from archsim.blocks.norm import Norm
 from archsim.blocks.position import Decomposed
 from archsim.blocks.recurrence import convolution, depthwise
-from archsim.blocks.stage import StageBlock, StageSpec, given, lower_stages
+from archsim.blocks.stage import StageBlock, StageSpec, given, lower_stages, step_after
 from archsim.blocks.tiny import WIDTH
 from archsim.graph.builder import Builder
 from archsim.graph.graph import OpClass
@@ -27,8 +27,8 @@ OPEN = Mask(causal=False)
 
 class Conv2dStage(StageSpec):
     """A convolution over the rows and columns of an image's patches: kernel x kernel neighbours, one vector of width
-    `d` for every stride x stride of them, with as much padding as keeps the others. depthwise: every channel by itself.
-    norm: behind it, before the activation.
+    `d` for every stride x stride of them, with as much padding as keeps the others. depthwise: every channel by itself,
+    by so many `filters`. norm: behind it, before the activation.
     """
 
     kind: Literal["conv2d"]
@@ -36,6 +36,7 @@ class Conv2dStage(StageSpec):
     kernel: Count = 3
     stride: Count = 1
     depthwise: bool = False
+    filters: Count = 1
     bias: bool = False
     norm: Norm | None = None
     activation: Activation | None = None
@@ -51,13 +52,16 @@ class Conv2dStage(StageSpec):
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """One product, or one filter for each channel."""
         x = given(x)
-        width = x.axes["D"] if self.d is None else self.d
-        with b.scope(T=self.after(step).tokens, Ck=self.kernel**2, D=x.axes["D"], Do=width):
-            if self.depthwise:
+        width = x.axes["D"] * self.filters if self.d is None else self.d
+        with b.scope(T=self.after(step).tokens, Ck=self.kernel**2, D=x.axes["D"], Do=width, Fc=self.filters):
+            if not self.depthwise:
+                y = convolution(b, "conv", x, "Ck D Do", "T Do", bias="Do" if self.bias else "")
+            elif self.filters == 1:
                 y = depthwise(b, "conv", x, "D", self.bias)
             else:
-                y = convolution(b, "conv", x, "Ck D Do", "T Do", bias="Do" if self.bias else "")
-            channels = "D" if self.depthwise else "Do"
+                bias = "D Fc" if self.bias else ""
+                y = b.view("conv_flat", convolution(b, "conv", x, "Ck D Fc", "T D Fc", bias=bias, cls="conv"), "T Do")
+            channels = "D" if self.depthwise and self.filters == 1 else "Do"
             y = self.norm.lower(b, "conv_norm", y, channels) if self.norm is not None else y
             return b.map("conv()", self.activation, y) if self.activation else y
 
@@ -144,6 +148,7 @@ class SpectrumStage(StageSpec):
 class ResidualStage(StageSpec):
     """x plus what `stages` make of it, `repeat` times with weights of their own. scale: times a learned factor for each
     channel. skip: false where only what they make goes on (a block that changes the number or the width of vectors).
+    shortcut: what x itself goes through before the sum (a matrix to another width).
     """
 
     kind: Literal["residual"]
@@ -151,23 +156,24 @@ class ResidualStage(StageSpec):
     repeat: Count = 1
     scale: bool = False
     skip: bool = True
+    shortcut: tuple[StageBlock, ...] = ()
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """The stages, the factor and the sum."""
         stream = given(x)
         with b.block("times", self.repeat):
+            with b.block("shortcut"):
+                beside = lower_stages(b, stream, self.shortcut, step)[0] if self.shortcut else stream
             y, _ = lower_stages(b, stream, self.stages, step)
             if self.scale:
                 y = b.map("scaled", "mul", y, b.weight("scale", "D", "norm"))
             if self.skip:
-                y = b.map("residual", "add", stream, y)
+                y = b.map("residual", "add", beside, y)
         return y
 
     def after(self, step: Step) -> Step:
         """As the stages leave them."""
-        for stage in self.stages:
-            step = stage.after(step)
-        return step
+        return step_after(self.stages, step)
 
 
 class AttendStage(StageSpec):

@@ -90,6 +90,17 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "grid_attention": "archsim.blocks.convolution:GridAttentionStage",
         "pooled_windows": "archsim.blocks.convolution:PooledWindowsStage",
         "fuse": "archsim.blocks.convolution:FuseStage",
+        "parallel": "archsim.blocks.ways:ParallelStage",
+        "together": "archsim.blocks.ways:TogetherStage",
+        "mean_token": "archsim.blocks.ways:MeanTokenStage",
+        "resample": "archsim.blocks.ways:ResampleStage",
+        "squeeze_excite": "archsim.blocks.ways:SqueezeExciteStage",
+        "split": "archsim.blocks.stage:SplitStage",
+        "lstm": "archsim.blocks.ways:LstmStage",
+        "affine": "archsim.blocks.ways:AffineStage",
+        "channel_attention": "archsim.blocks.pooling:ChannelAttentionStage",
+        "memory_attention": "archsim.blocks.pooling:MemoryAttentionStage",
+        "resampler": "archsim.blocks.pooling:ResamplerStage",
     },
 }
 """family -> kind -> class. A new variant is one class and one line here."""

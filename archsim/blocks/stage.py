@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from archsim.base.lazy_model import Field
-from archsim.base.number import Num, ceil_div, minimum
+from archsim.base.number import Num, ceil_div, floor_div, maximum, minimum
 from archsim.blocks.block import Context, FfnBlock
 from archsim.blocks.dispatch import About, Activation, Count, InvalidBlock, OneOf, Spec
 from archsim.blocks.layer import Layer, lower_layers, walk_layers
 from archsim.blocks.norm import Norm
 from archsim.blocks.tiny import WIDTH
 from archsim.graph.builder import Builder
+from archsim.graph.graph import OpClass
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
 
@@ -59,7 +60,25 @@ class StageSpec(Spec, ABC):
             "attention pooling of windows", "Attention pooling of windows", "attention pooling of windows"
         ),
         "fuse": About("scales beside each other", "Scales beside each other", "scales beside each other"),
+        "parallel": About("encoders beside each other", "Encoders beside each other", "encoders beside each other"),
+        "together": About("tiles together", "Tiles together", "tiles together"),
+        "mean_token": About("mean of all vectors", "Mean of all vectors", "mean of all vectors"),
+        "resample": About("resampled grid", "Resampled grid", "resampled grid"),
+        "squeeze_excite": About("squeeze and excitation", "Squeeze and excitation", "squeeze and excitation"),
+        "split": About("vectors split", "Vectors split", "vectors split"),
+        "lstm": About("LSTM", "LSTM", "LSTM"),
+        "affine": About("scale and shift", "Scale and shift", "scale and shift"),
+        "channel_attention": About("attention over channels", "Attention over channels", "attention over channels"),
+        "memory_attention": About("attention with a memory", "Attention with a memory", "attention with a memory"),
+        "resampler": About(
+            "attention of learned queries", "Attention of learned queries", "attention of learned queries"
+        ),
     }
+
+    @property
+    def along(self) -> tuple[StageSpec, ...]:
+        """Stages inside that the stream goes through as it is, some of which may be its main layers."""
+        return ()
 
     @abstractmethod
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
@@ -86,7 +105,8 @@ def given(x: Tensor | None) -> Tensor:
 class PatchesStage(StageSpec):
     """Squares of `size` x `size` pixels in `channels` colours, of `frames` pictures in a row, each made one vector.
     norm: of the pixels (Gemma 4 12B). kernel: side of the square that is read, where squares overlap (a convolution).
-    copies: vectors of each square, where an image stands for so many pictures in a row (Inkling).
+    copies: vectors of each square, where an image stands for so many pictures in a row (Inkling). activation: of the
+    vectors (a convolution).
     """
 
     kind: Literal["patches"]
@@ -98,6 +118,7 @@ class PatchesStage(StageSpec):
     norm: Norm | None = None
     kernel: Count | None = None
     copies: Count = 1
+    activation: Activation | None = None
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """One product."""
@@ -106,7 +127,8 @@ class PatchesStage(StageSpec):
             pixels = b.tensor("pixels", "T Ci")
             if self.norm is not None:
                 pixels = self.norm.lower(b, "pixels_norm", pixels, "Ci")
-            return b.linear("patch", pixels, "Ci D", "T D", bias=self.bias)
+            y = b.linear("patch", pixels, "Ci D", "T D", bias=self.bias)
+            return b.map("patch()", self.activation, y) if self.activation else y
 
     def after(self, step: Step) -> Step:
         """`copies` for each."""
@@ -133,7 +155,10 @@ class CodesStage(StageSpec):
 
 class ConvStage(StageSpec):
     """A convolution along time: `kernel` neighbours become one vector of width `d`, one for every `stride`. channels:
-    of the sound (mel bins), where it is the first stage. gated: times the sigmoid of a second convolution.
+    of the sound (mel bins), where it is the first stage. gated: times the sigmoid of a second convolution. groups: runs
+    of channels, each convolved by itself. whole: only where all neighbours are, without padding at the ends.
+    weight_norm: a learned length for each filter beside its direction (arXiv:1602.07868). norm: behind it, before the
+    activation.
     """
 
     kind: Literal["conv"]
@@ -144,6 +169,10 @@ class ConvStage(StageSpec):
     bias: bool = True
     activation: Activation | None = "gelu"
     gated: bool = False
+    groups: Count = 1
+    whole: bool = False
+    weight_norm: bool = False
+    norm: Norm | None = None
 
     limits = {"d": WIDTH, "channels": 16}
 
@@ -153,21 +182,50 @@ class ConvStage(StageSpec):
             with b.scope(D=self.channels):
                 x = b.tensor("spectrum", "T D")
         x = given(x)
-        with b.scope(T=self.after(step).tokens, Ck=self.kernel, D=x.axes["D"], Do=self.d):
-            columns = b.view("columns", x, "T Ck D", stride=self.stride)
-            bias = "Do" if self.bias else False
-            y = b.linear("conv", columns, "Ck D Do", "T Do", bias=bias, role="conv")
+        if x.axes["D"] % self.groups or self.d % self.groups:
+            raise InvalidBlock(f"widths of {x.axes['D']} and {self.d} are not multiples of {self.groups} groups")
+        with b.scope(T=self.after(step).tokens, Ck=self.kernel, Do=self.d):
+            columns = self._columns(b, x)
+            y = self._filtered(b, "conv", columns)
             if self.gated:
-                y = b.map("gated", "gate", y, b.linear("gate", columns, "Ck D Do", "T Do", bias=bias, role="conv"))
+                y = b.map("gated", "gate", y, self._filtered(b, "gate", columns))
+            y = self.norm.lower(b, "conv_norm", y, "Do") if self.norm is not None else y
             return b.map("conv()", self.activation, y) if self.activation else y
+
+    def _columns(self, b: Builder, x: Tensor) -> Tensor:
+        """The neighbours of every vector that leaves, of each group by itself where there are several."""
+        if self.groups == 1:
+            with b.scope(D=x.axes["D"]):
+                return b.view("columns", x, "T Ck D", stride=self.stride)
+        with b.scope(Cg=self.groups, D=x.axes["D"] // self.groups):
+            return b.view("columns", x, "T Cg Ck D", stride=self.stride)
+
+    def _filtered(self, b: Builder, name: str, columns: Tensor) -> Tensor:
+        """One product with a filter for each channel that leaves, over T and Do."""
+        if self.weight_norm:
+            b.idle(b.weight(f"length_{name}", "Do", "norm"))
+        if self.groups == 1:
+            with b.scope(D=columns.axes["D"]):
+                bias = "Do" if self.bias else False
+                return b.linear(name, columns, "Ck D Do", "T Do", bias=bias, role="conv")
+        with b.scope(Cg=self.groups, D=columns.axes["D"], Dg=self.d // self.groups):
+            w = b.weight(f"w_{name}", "Cg Ck D Dg", "conv", ("Ck", "D"))
+            cls: OpClass = "conv" if self.groups == self.d else "matmul"
+            y = b.emit("contract", name, (columns, w), b.tensor(name, "T Cg Dg"), cls=cls)
+            y = b.map(f"{name}+b", "add", y, b.weight(f"b_{name}", "Cg Dg", "bias")) if self.bias else y
+        return b.view(f"{name}_flat", y, "T Do")
 
     def after(self, step: Step) -> Step:
         """One vector for every stride."""
-        return _fewer(step, self.stride)
+        if not self.whole:
+            return _fewer(step, self.stride)
+        lengths = (maximum(floor_div(s.new - self.kernel, self.stride) + 1, 1) for s in step.seqs)
+        return replace(step, seqs=tuple(s._replace(new=n) for s, n in zip(step.seqs, lengths, strict=True)), grids=())
 
     def before(self, step: Step) -> Step:
         """`stride` for each."""
-        return replace(step, seqs=tuple(s._replace(new=s.new * self.stride) for s in step.seqs), grids=())
+        ends = self.kernel - self.stride if self.whole else 0
+        return replace(step, seqs=tuple(s._replace(new=s.new * self.stride + ends) for s in step.seqs), grids=())
 
 
 class PositionsStage(StageSpec):
@@ -261,19 +319,45 @@ class LayersStage(StageSpec):
 
 
 class MergeStage(StageSpec):
-    """`tokens` neighbours become one vector that holds them all, side by side."""
+    """`tokens` neighbours become one vector that holds them all, side by side. stride: one for every so many, where
+    they overlap. channels: of the sound (mel bins), where it is the first stage.
+    """
 
     kind: Literal["merge"]
     tokens: Count
+    stride: Count | None = None
+    channels: Count | None = None
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """The same numbers, seen otherwise."""
+        if self.channels is not None:
+            with b.scope(D=self.channels):
+                x = b.tensor("spectrum", "T D")
         with b.scope(T=self.after(step).tokens, D=given(x).axes["D"] * self.tokens):
             return b.view("merged", given(x), "T D")
 
     def after(self, step: Step) -> Step:
         """One of every few."""
-        return _fewer(step, self.tokens)
+        return _fewer(step, self.stride or self.tokens)
+
+
+class SplitStage(StageSpec):
+    """Every vector becomes `tokens` in a row that hold its numbers: the inverse of `merge`."""
+
+    kind: Literal["split"]
+    tokens: Count
+
+    def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
+        """The same numbers, seen otherwise."""
+        width = given(x).axes["D"]
+        if width % self.tokens:
+            raise InvalidBlock(f"a width of {width} is not a multiple of {self.tokens} tokens")
+        with b.scope(T=self.after(step).tokens, D=width // self.tokens):
+            return b.view("split", given(x), "T D")
+
+    def after(self, step: Step) -> Step:
+        """So many for each."""
+        return replace(step, seqs=tuple(s._replace(new=s.new * self.tokens) for s in step.seqs), grids=())
 
 
 class TapsStage(StageSpec):
@@ -311,22 +395,31 @@ class PoolStage(StageSpec):
 
 
 class LinearStage(StageSpec):
-    """A matrix to width `d`, and an activation. gated: what it gives, times an activation of a second one."""
+    """A matrix to width `d`, and an activation. gated: what it gives, times an activation of a second one. fixed: a
+    table in place of the matrix that is no parameter (sinusoids, a codebook). zeros: numbers that are put behind those
+    of a vector, for which the matrix has rows too.
+    """
 
     kind: Literal["linear"]
     d: Count
     bias: bool = True
     activation: Activation | None = None
     gated: bool = False
+    fixed: bool = False
+    zeros: int = Field(default=0, ge=0)
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """A product."""
-        with b.scope(Do=self.d):
+        x = given(x)
+        with b.scope(Do=self.d, D=x.axes["D"] + self.zeros):
+            x = b.map("padded", "concat", x, axes="T D") if self.zeros else x
+            if self.fixed:
+                return b.contract("linear", x, b.constant("table", "sinusoid", "D Do"), "T Do")
             bias = "Do" if self.bias else False
-            y = b.linear("linear", given(x), "D Do", "T Do", bias=bias)
+            y = b.linear("linear", x, "D Do", "T Do", bias=bias)
             if not self.gated:
                 return b.map("linear()", self.activation, y) if self.activation else y
-            gate = b.linear("gate", given(x), "D Do", "T Do", bias=bias)
+            gate = b.linear("gate", x, "D Do", "T Do", bias=bias)
             return b.map("gated", "mul", y, b.map("gate()", self.activation, gate) if self.activation else gate)
 
 
@@ -392,16 +485,20 @@ class BranchStage(StageSpec):
 
 
 class UnusedStage(StageSpec):
-    """Stages for other inputs than the one at hand: their weights are held, and nothing runs."""
+    """Stages for other inputs than the one at hand: their weights are held, and nothing runs. width: of the vectors
+    that they would read, where it is not that of the stream.
+    """
 
     kind: Literal["unused"]
     stages: tuple[StageBlock, ...]
+    width: Count | None = None
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """The stream as it was."""
         stream = given(x)
-        with b.held():
-            lower_stages(b, stream, self.stages, step)
+        with b.held(), b.scope(D=self.width or stream.axes["D"]):
+            other = stream if self.width is None else b.tensor("others", "T D")
+            lower_stages(b, other, self.stages, step)
         return stream
 
 
@@ -438,11 +535,16 @@ def step_before(stages: Sequence[StageSpec], step: Step) -> Step:
     return step
 
 
-def tokens_after(stages: Sequence[StageSpec], step: Step) -> Num:
-    """Vectors that leave the stages."""
+def step_after(stages: Sequence[StageSpec], step: Step) -> Step:
+    """The sequences that leave the stages."""
     for stage in stages:
         step = stage.after(step)
-    return step.tokens
+    return step
+
+
+def tokens_after(stages: Sequence[StageSpec], step: Step) -> Num:
+    """Vectors that leave the stages."""
+    return step_after(stages, step).tokens
 
 
 StageBlock = Annotated[StageSpec, OneOf("stage")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 from archsim.base.diagnostics import quote, shorten
 from archsim.base.errors import UsageError
@@ -11,7 +11,7 @@ from archsim.base.notes import Note
 from archsim.base.number import ceil_div
 from archsim.base.units import format_bytes
 from archsim.blocks.layer import count_layers, walk_layers
-from archsim.blocks.stage import ConvStage, LayersStage, PatchesStage
+from archsim.blocks.stage import ConvStage, LayersStage, PatchesStage, StageSpec
 from archsim.counts.formats import Formats
 from archsim.counts.graph_counts import params
 from archsim.graph.step import Step
@@ -88,15 +88,22 @@ def tower_bytes(tower: Tower, formats: Formats) -> int:
 
 def tower_tp(tower: Tower, tp: int) -> int:
     """Devices that share a tower: those of the plan where they divide its heads, else each holds it whole."""
-    layers = [layer for stage in tower.stages for layer in walk_layers(getattr(stage, "layers", ()))]
+    layers = [layer for stage in _walk(tower.stages) for layer in walk_layers(getattr(stage, "layers", ()))]
     heads = {layer.attention.n_heads for layer in layers if layer.attention is not None}
     return tp if all(n % tp == 0 for n in heads) else 1
 
 
+def _walk(stages: Iterable[StageSpec]) -> Iterator[StageSpec]:
+    """Stages, and those inside of them that the stream goes through."""
+    for stage in stages:
+        yield stage
+        yield from _walk(stage.along)
+
+
 def tower_depth(tower: Tower) -> tuple[int, int]:
     """Layers of a tower, and their width; of an opaque one those of the ViT-L/14 that most had."""
-    stacks = [stage for stage in tower.stages if isinstance(stage, LayersStage)]
-    first = next((stage for stage in tower.stages if isinstance(stage, PatchesStage | ConvStage)), None)
+    stacks = [stage for stage in _walk(tower.stages) if isinstance(stage, LayersStage)]
+    first = next((stage for stage in _walk(tower.stages) if isinstance(stage, PatchesStage | ConvStage)), None)
     if not stacks or first is None:
         return 24, 1024
     return sum(count_layers(stage.layers) for stage in stacks), int(first.d)

@@ -114,7 +114,11 @@ def place(
     if audio is not None and model.encoder is not None:
         source_len, audio = heard_source(model, Sounds.parse(audio)), None
     work = _encoder_work(model, image, audio, concurrency)
-    load = checked_workload(batch, input_len + (work.prompt_tokens if work else 0), output_len, source_len)
+    seen = work.prompt_tokens if work else 0
+    if source_len is not None:
+        load = checked_workload(batch, input_len, output_len, source_len + seen)
+    else:
+        load = checked_workload(batch, input_len + seen, output_len, None)
     runs_on = engine_for(model, weights, engine)
     formats = choose_formats(model, weights, kv_cache_dtype, engine=runs_on.engine)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}

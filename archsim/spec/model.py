@@ -175,7 +175,7 @@ class MlmHead(Spec):
     bias: bool = True
 
 
-FIRST_STAGES = ("patches", "conv", "spectrum", "codes")
+FIRST_STAGES = ("patches", "conv", "spectrum", "codes", "merge", "parallel")
 """Kinds of stages that read what a processor makes of an image or a sound."""
 
 

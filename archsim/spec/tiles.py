@@ -7,6 +7,7 @@ from math import ceil, inf, isqrt, log, sqrt
 from typing import Literal
 
 from archsim.blocks.dispatch import Count, Spec
+from archsim.spec.canvas import canvas
 
 Size = tuple[int, int]
 """Height and width in pixels, or rows and columns."""
@@ -20,15 +21,17 @@ class TileRule(Spec):
     fewest tiles (Llama 4, Command A Vision). slices: as many as areas of a tile, of proportions nearest to the image's;
     pictures keep the image's proportions at about a tile's area, in multiples of `factor` (MiniCPM-V). sides: `most`
     along the longer side, which is enlarged or made smaller to them, and as many as the other side then needs
-    (Idefics 3).
+    (Idefics 3); `in_all` tiles at most, for which there are fewer along the longer side (UltraVBERT). canvas: the
+    one that the shorter side is longest on, and the whole image always (PerceptionLM).
 
     marks: tokens that stand around an image; per_picture: beside each picture, per_tile: beside each tile where there
     are several, between_rows: between two rows of these.
     """
 
-    choose: Literal["closest", "fits", "slices", "sides"]
+    choose: Literal["closest", "fits", "slices", "sides", "canvas"]
     edge: Count
     most: Count
+    in_all: Count | None = None
     factor: Count = 1
     marks: int = 0
     per_picture: int = 0
@@ -49,7 +52,7 @@ class TileRule(Spec):
             whole = self._near(height, width, enlarge=n == 1)
         else:
             tile = whole = (self.edge, self.edge)
-        return ((n, tile), (1, whole)) if n > 1 else ((1, whole),)
+        return ((n, tile), (1, whole)) if n > 1 or self.choose == "canvas" else ((1, whole),)
 
     def marks_of(self, width: int, height: int) -> int:
         """Tokens that are no part of a picture."""
@@ -62,6 +65,8 @@ class TileRule(Spec):
         """Rows and columns of tiles."""
         if self.choose == "slices":
             return self._slices(width, height)
+        if self.choose == "canvas":
+            return canvas(width, height, self.edge, self.most)
         if self.choose == "sides":
             return self._sides(width, height)
         return self._closest(width, height) if self.choose == "closest" else self._fitting(width, height)
@@ -86,10 +91,16 @@ class TileRule(Spec):
         return next(grid for grid, scale in scales.items() if scale == wanted)
 
     def _sides(self, width: int, height: int) -> Size:
-        longer = self.most * self.edge
-        shorter = int(longer / (width / height)) if width >= height else int(longer * (width / height))
-        fewer = ceil(max(shorter + shorter % 2, 1) / self.edge)
-        return (fewer, self.most) if width >= height else (self.most, fewer)
+        long, fewer = self.most, self._across(width, height, self.most)
+        while self.in_all is not None and long > 1 and long * fewer > self.in_all:
+            long, fewer = long - 1, self._across(width, height, long - 1)
+        return (fewer, long) if width >= height else (long, fewer)
+
+    def _across(self, width: int, height: int, long: int) -> int:
+        """Tiles along the shorter side where there are so many along the longer one."""
+        longer, ratio = long * self.edge, width / height
+        shorter = int(longer / ratio) if width >= height else int(longer * ratio)
+        return ceil(max(shorter + shorter % 2, 1) / self.edge)
 
     def _slices(self, width: int, height: int) -> Size:
         n = min(ceil(width * height / self.edge**2), self.most)

@@ -38,9 +38,10 @@ class TowerModel(Model):
     @classmethod
     def of(cls, model: Model, tower: Tower) -> TowerModel:
         """The encoder of a model, stored in the format of the model's plain tensors."""
+        layers = model.layers if model.encoder is None else model.encoder.layers
         made = cls(
             name=f"{model.name} {tower.name}", architecture="encoder", d_model=model.d_model, vocab_size=1,
-            layers=model.layers[:1], embedding=model.embedding.model_copy(update={"input_rows": None}),
+            layers=layers[:1], embedding=model.embedding.model_copy(update={"input_rows": None}),
             weights={"default": model.weights["default"]},
         )  # fmt: skip
         return made.model_copy(update={"_tower": tower})

@@ -88,12 +88,40 @@ FAMILIES |= {
     "git": ({}, SIGLIP_PLAIN), "granite_docling": ({}, {**EVA, "use_fine_route": False}),
     "granite4_vision": ({}, {**CLIP, "hidden_size": 128}), "clip": ({}, SIGLIP_PLAIN),
 }  # fmt: skip
+DAVIT = {"embed_dim": [16, 32, 64], "depths": [1, 2, 1], "num_heads": [2, 2, 4], "num_groups": [2, 4, 4],
+         "patch_size": [7, 3, 3], "patch_stride": [4, 2, 2], "patch_padding": [3, 1, 1],
+         "patch_prenorm": [False, True, False], "projection_dim": 96, "window_size": 5,
+         "max_position_embeddings": 20, "mlp_ratio": 2.0}  # fmt: skip
+FAMILIES |= {
+    "ultravbert": ({}, SIGLIP), "aria": ({}, {**SIGLIP_PLAIN, "image_size": 490}), "florence2": ({}, DAVIT),
+    "deepseek_vl_hybrid": ({}, SIGLIP),
+    "apertus1p5": ({}, {"base_channels": 32, "channel_multiplier": [1, 2, 2], "num_res_blocks": 2, "embed_dim": 48,
+                        "latent_channels": 40, "attn_resolutions": [64, 32], "resolution": 128}),
+}  # fmt: skip
+SAMPLES = {"num_filters": 4, "downsampling_ratios": [40, 80], "depths": [1, 2, 3], "hidden_size": 24, "kernel_size": 5}
+FAMILIES |= {
+    "omniasr": ({}, {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "conv_dim": [24] * 3,
+                     "conv_kernel": [10, 3, 2], "conv_stride": [5, 2, 2], "conv_bias": False,
+                     "num_conv_pos_embedding_groups": 4, "num_conv_pos_embeddings": 16}),
+    "fun_asr_nano": ({}, {"hidden_size": 48, "num_hidden_layers": 5, "num_timestamp_prediction_layers": 2,
+                          "num_stacked_frames": 3, "fsmn_kernel_size": 5, "intermediate_size": 70}),
+    "vibevoice_asr": ({}, SAMPLES), "vibevoice": ({}, SAMPLES),
+    "nemo_speechlm": ({}, {"asr_config": {"hidden_size": 80, "num_attention_heads": 4, "num_hidden_layers": 3},
+                           "diarization_config": {"model_type": "nemotron3_diarization",
+                                                  "audio_config": {"hidden_size": 64, "num_hidden_layers": 2},
+                                                  "head_config": {"hidden_size": 40, "audio_hidden_size": 64}}}),
+}  # fmt: skip
 OUTER: dict[str, dict[str, Any]] = {
+    "granite_speech_plus": {"projector_config": {"encoder_hidden_size": 2048}},
     "granite_speech": {"projector_config": {"encoder_hidden_size": 1024}},
     "granite4_vision": {"downsample_rate": "4/8", "deepstack_layer_map": [[-2, 0], [-8, 4]]},
 }  # fmt: skip
 """What the config of a whole model needs beside its default."""
 SOUNDS: dict[str, tuple[dict[str, Any], ...]] = {
+    "granite_speech_plus": ({"cat_hidden_layers": [3]},
+                            {"num_layers": 3, "context_size": 40, "cat_hidden_layers": [1]}),
+    "apertus1p5": ({}, {"num_filters": 8, "upsampling_ratios": [5, 2], "num_residual_layers": 2, "hidden_size": 24,
+                        "codebook_dim": 24, "norm_type": "time_group_norm", "use_conv_shortcut": False}),
     "phi4_multimodal": ({}, {"num_blocks": 2, "intermediate_size": 70}),
     "gemma4": ({"model_type": "gemma4_audio"}, {"num_hidden_layers": 2, "output_proj_dims": 70}),
     "qwen3_omni_moe_thinker": ({}, WHISPER),
@@ -103,7 +131,8 @@ SOUNDS: dict[str, tuple[dict[str, Any], ...]] = {
 }  # fmt: skip
 """The same of the encoder of sound beside that of images."""
 
-KEYS = {"granite_speech": "encoder_config"}
+KEYS = {"granite_speech": "encoder_config", "granite_speech_plus": "encoder_config",
+        "vibevoice_asr": "acoustic_tokenizer_encoder_config"}  # fmt: skip
 """The key of an encoder's config, where it is another one."""
 
 OTHERS = re.compile(r"generation_|vqmodel")
@@ -111,6 +140,7 @@ OTHERS = re.compile(r"generation_|vqmodel")
 
 OWN = {
     ("blip", "vision"): "^vision_model", ("clip", "vision"): "^vision_model|visual_projection",
+    ("apertus1p5", "vision"): "vision_tokenizer", ("apertus1p5", "audio"): "audio_tokenizer",
     ("git", "vision"): "image_encoder|visual_projection|img_temp",
     ("phi4_multimodal", "vision"): "image_embed", ("phi4_multimodal", "audio"): "audio_embed",
     ("gemma4", "audio"): "audio", ("gemma4", "vision"): "vision",
@@ -123,11 +153,15 @@ MISSING: dict[tuple[str, str], dict[str, Any]] = {
 }
 """What the default config of a class lacks."""
 
-AUDIO = frozenset({"qwen2_audio", "voxtral", "audioflamingo3", "qwen3_asr", "glmasr", "moss_transcribe_diarize"})
+AUDIO = frozenset({"qwen2_audio", "voxtral", "audioflamingo3", "qwen3_asr", "glmasr", "moss_transcribe_diarize",
+                   "omniasr", "fun_asr_nano", "vibevoice_asr", "vibevoice", "nemo_speechlm"})  # fmt: skip
 """Families that only hear."""
 
 
-PROJECTORS = frozenset({"adapter_config", "qformer_config", "perceiver_config", "projector_config"})
+PROJECTORS = frozenset({"adapter_config", "qformer_config", "perceiver_config", "projector_config", "adaptor_config",
+                        "high_res_vision_config", "projector_patch_to_query_dict", "semantic_model_config",
+                        "semantic_tokenizer_encoder_config", "diffusion_head_config",
+                        "word_timestamp_config"})  # fmt: skip
 """Mappings beside an encoder's that say how it is projected."""
 
 OF_TEXT = ("attention_heads", "hidden_act", "intermediate_size")

@@ -42,12 +42,15 @@ from archsim.importers.hf.towers import (
     audio,
     conformers,
     folding,
+    grids,
     mobile,
+    named,
     pictures,
     projectors,
     qwen,
     resamplers,
     variants,
+    waveforms,
 )
 from archsim.importers.hf.towers.registry import stages
 from archsim.importers.hf.weights import stated_cache, weights
@@ -75,7 +78,9 @@ MODULES = (
     seq2seq,
     states,
 )
-ENCODERS = (audio, conformers, folding, mobile, pictures, projectors, qwen, resamplers, variants)
+ENCODERS = (
+    audio, conformers, folding, grids, mobile, named, pictures, projectors, qwen, resamplers, variants, waveforms,
+)  # fmt: skip
 """Importing these registers their families."""
 
 TEXT = {
@@ -160,7 +165,10 @@ def _with_rules(document: JsonObject, rules: Sequence[Rule]) -> JsonObject:
 TOWERS = {"vision": "vision_config", "audio": "audio_config"}
 """Tower -> the key that describes it."""
 
-NAMED_OTHERWISE = {("audio", "granite_speech"): "encoder_config"}
+NAMED_OTHERWISE = {
+    ("audio", "granite_speech"): "encoder_config", ("audio", "granite_speech_plus"): "encoder_config",
+    ("audio", "vibevoice_asr"): "acoustic_tokenizer_encoder_config",
+}  # fmt: skip
 """(tower, model_type) -> the key, where a family has another one."""
 
 

@@ -24,8 +24,14 @@ AREA: JsonMapping = {
 
 FIXED = frozenset([
     "llava", "vipllava", "paligemma", "gemma3", "deepseek_vl", "janus", "got_ocr2", "blip-2", "instructblip",
+    "deepseek_vl_hybrid",
 ])  # fmt: skip
 """Families whose images all have the size of the encoder; without Gemma 3's crops, made on request."""
+
+EDGES: Mapping[str, int] = {"aria": 980, "florence2": 768, "fast_vlm": 1024}
+"""Pixels on a side of the images of families whose encoders have none of their own: the default of Aria's processor, of
+Florence-2 (arXiv:2311.06242), and what the processor of FastVLM is converted with.
+"""
 
 MOBILE = frozenset(["mobilenetv5_300m_enc"])
 MOBILE_EDGE = 768
@@ -39,11 +45,12 @@ TILES: Mapping[str, JsonMapping] = {
     "llama4": {"choose": "fits", "most": 16, "marks": 3, "per_tile": 1},
     "idefics3": {"choose": "sides", "most": 4, "marks": 4, "per_tile": 2, "between_rows": 1},
     "smolvlm": {"choose": "sides", "most": 4, "marks": 4, "per_tile": 2, "between_rows": 1},
+    "ultravbert": {"choose": "sides", "most": 6, "in_all": 27, "marks": 4, "per_tile": 2, "between_rows": 1},
 }  # fmt: skip
 """Families whose images are cut into tiles of the encoder's size, as their processors in transformers 5.24 do: those of
-InternVL and Aya write two and three tokens around an image, Llama 4's a separator behind every tile. Those of Idefics 3
-and SmolVLM write two tokens before each tile and the whole image, one behind that, line ends between rows and two line
-ends, one token, before the whole image.
+InternVL and Aya write two and three tokens around an image, Llama 4's a separator behind every tile. Of Idefics 3,
+SmolVLM and UltraVBERT write two tokens before each tile and the whole image, one behind that, line ends between rows
+and two line ends, one token, before the whole image.
 """
 
 AS_IS = frozenset(["inkling_mm_model"])
@@ -52,6 +59,14 @@ AS_IS = frozenset(["inkling_mm_model"])
 SLICED = frozenset(["minicpmv4_6", "minicpmv4_7", "minicpm_ocr"])
 SLICE: JsonMapping = {"choose": "slices", "edge": 448, "most": 9, "marks": 5, "per_tile": 2, "between_rows": 1}
 """MiniCPM-V: a number in two marks and two around the whole image, two around each slice, line ends between rows."""
+
+CANVAS: JsonMapping = {"choose": "canvas", "edge": 448, "most": 36}
+"""PerceptionLM."""
+
+CODES = (128 * 128, 1400 * 1400)
+"""Least and most pixels of Apertus 1.5, whose rows end in a token; the tokens that begin an image and say how large it
+is are not counted.
+"""
 
 SOFT_TOKENS = 280
 """Tokens that Gemma 4's processor allows an image."""
@@ -74,6 +89,13 @@ def image_rule(model_type: str, own: Config) -> JsonObject | None:
                 "max_pixels": PATCHES * patch**2}  # fmt: skip
     if model_type in FIXED and isinstance(own.first("image_size"), int):
         return {"resize": "fixed", "edge": own.count("image_size")}
+    if model_type in EDGES:
+        return {"resize": "fixed", "edge": EDGES[model_type]}
+    if model_type == "perception_lm":
+        return {"resize": "tiles", "tiles": dict(CANVAS)}
+    if model_type == "apertus1p5":
+        side = 2 ** (len(own.get("channel_multiplier")) - 1)
+        return {"resize": "area", "factor": side, "min_pixels": CODES[0], "max_pixels": CODES[1], "row_end": True}
     if own.first("architecture") in MOBILE:
         return {"resize": "fixed", "edge": MOBILE_EDGE}
     if model_type in AS_IS:
@@ -113,11 +135,20 @@ SOUNDS: Mapping[str, JsonMapping] = {
     "granite_speech": {"frames_per_second": 50, "piece": None, "padded": False, "tokens": "sound"},
     "phi4_multimodal": {"piece": 40, "padded": False, "tokens": "sound", "fewer": 2},
     "phi4mm": {"piece": 40, "padded": False, "tokens": "sound", "fewer": 2},
+    "granite_speech_plus": {"frames_per_second": 50, "piece": None, "padded": False, "tokens": "sound"},
+    "omniasr": {"frames_per_second": 16000, "piece": None, "padded": False, "tokens": "sound"},
+    "fun_asr_nano": {"piece": None, "padded": False, "tokens": "sound", "fewer": 2},
+    "vibevoice": {"frames_per_second": 24000, "piece": None, "padded": False, "tokens": "sound"},
+    "vibevoice_asr": {"frames_per_second": 24000, "piece": None, "padded": False, "tokens": "sound"},
+    "apertus1p5": {"frames_per_second": 24000, "piece": None, "padded": False, "tokens": "sound"},
+    "nemo_speechlm": {"piece": 40, "padded": False, "tokens": "sound"},
 }  # fmt: skip
 """Qwen2-Audio fills a sound up to 30 s and counts what is sound; Voxtral counts whole pieces of 30 s; Qwen2.5-Omni's
 encoder sees 2 s at a time, which is what its attention is cut to (`n_window`), Qwen3-Omni's and Qwen3-ASR's 8 s
 (`n_window_infer`), Phi-4-multimodal's 500 vectors. Gemma 3n always takes 188 tokens, of 30 s; Gemma 4
 12B one for every 640 samples of 16 kHz, Inkling one for 50 ms. Granite Speech puts two columns of 10 ms side by side.
+Omnilingual ASR, VibeVoice and Apertus 1.5 read samples. Nemotron 3.5 Transcribe hears 40 s at a time (`chunk_length`);
+what it hears again around them is not counted.
 """
 
 NAVIT = frozenset(["kimi_k25", "kimi_k3"])

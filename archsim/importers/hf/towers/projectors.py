@@ -193,7 +193,7 @@ def radio(c: Config, around: Around) -> list[Doc]:
     attention = mha(c.count("num_attention_heads"), d, qkv_bias=bool(c.get("qkv_bias")), out_bias=True)
     ffn = mlp(act(c, "hidden_act"), int(d * c.number("mlp_ratio")))
     side, n = patch_size(c), c.count("num_cls_tokens") + extra
-    frames = c.get("video_temporal_patch_size")
+    frames = c.get("video_temporal_patch_size") or 0
     video = [{"kind": "vectors", "name": "video_patches", "n": c.count("num_channels") * side**2 * frames}]
     shuffle = round(1 / (around.config.get("downsample_ratio") or 0.5))
     inner = around.config.count("projector_hidden_size", default=4096)
@@ -263,7 +263,9 @@ def phi4_multimodal(c: Config, around: Around) -> list[Doc]:
          num_channels=3, image_size=224, patch_size=14, rms_norm_eps=1e-5, qkv_bias=False, mlp_bias=False,
          hidden_act="silu", vocab_size=16384, hidden_stride=1, num_visual_indicator_tokens=5)  # fmt: skip
 def ovis2(c: Config, around: Around) -> list[Doc]:
-    """Ovis 2: every vector becomes a mixture of visual words, whose table the language model reads."""
+    """Ovis 2: every vector becomes a mixture of visual words, whose table the language model reads; of the words that
+    mark places in it there is nothing in a picture.
+    """
     d, first = c.count("hidden_size"), rmsnorm(c.number("rms_norm_eps"))
     c.skip("tokenize_function")
     width = around.config.count("hidden_size", default=around.width)
@@ -279,8 +281,7 @@ def ovis2(c: Config, around: Around) -> list[Doc]:
         {"kind": "merge", "tokens": c.count("hidden_stride") ** 2},
         linear(words, bias=False),
         norm(layernorm(1e-5), name="words_norm"),
-        linear(width, bias=False),
-        {"kind": "vectors", "name": "indicators", "n": c.count("num_visual_indicator_tokens")},
+        linear(width, bias=False) | {"zeros": c.count("num_visual_indicator_tokens")},
     ]
 
 
@@ -294,10 +295,11 @@ def video_llama_3(c: Config, around: Around) -> list[Doc]:
 # VideoLlavaConfig
 @encoder("vision", "video_llava")
 def video_llava(c: Config, around: Around) -> list[Doc]:
-    """Video-LLaVA: CLIP whose class token stays, another for videos, two matrices for both."""
-    found = [stage for stage in body(c, around) if stage["kind"] != "drop_class"]
+    """Video-LLaVA: CLIP, another for videos whose class token stays, two matrices for both."""
+    found = body(c, around)
+    videos = [stage for stage in found if stage["kind"] != "drop_class"]
     name = act(Config(around.config.data, {"projector_hidden_act": "gelu"}), "projector_hidden_act")
-    return [*found, {"kind": "unused", "name": "videos", "stages": found}, *two_layers(around.width, name)]
+    return [*found, {"kind": "unused", "name": "videos", "stages": videos}, *two_layers(around.width, name)]
 
 
 SAM = {
@@ -314,7 +316,7 @@ def sam(c: Config) -> list[Doc]:
     """
     d, n, first = c.count("hidden_size"), c.count("num_attention_heads"), layernorm(c.number("layer_norm_eps"))
     c.only("use_rel_pos", True)
-    whole, window, wide = c.count("image_size") // patch_size(c), c.count("window_size"), c.count("output_channels")
+    whole, window = c.count("image_size") // patch_size(c), c.count("window_size")
     network: Doc = {"kind": "network", "ffn": mlp(act(c, "hidden_act"), c.count("mlp_dim"))}
     everywhere = set(c.get("global_attn_indexes") or ())
 
@@ -330,14 +332,18 @@ def sam(c: Config) -> list[Doc]:
         for i in range(c.count("num_hidden_layers"))
         for stages in ([norm(first), over_all if i in everywhere else padded], [norm(first), network])
     ]
-    neck = {"kind": "conv2d", "d": wide, "norm": first}
     return [
         patches(d, patch_size(c), channels=c.count("num_channels")),
         *([{"kind": "positions", "rows": whole**2}] if c.get("use_abs_pos") else []),
         *blocks,
-        neck | {"kernel": 1},
-        neck,
+        *sam_neck(c),
     ]
+
+
+def sam_neck(c: Config) -> list[Doc]:
+    """Two convolutions, each before a norm."""
+    neck: Doc = {"kind": "conv2d", "d": c.count("output_channels"), "norm": layernorm(c.number("layer_norm_eps"))}
+    return [neck | {"kernel": 1}, neck]
 
 
 # GotOcr2VisionConfig

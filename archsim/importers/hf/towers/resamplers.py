@@ -270,12 +270,13 @@ def whole_clip(c: Config, around: Around) -> list[Doc]:
     return [*found, {"kind": "pool", "tokens": squares(c) + 1, "first": True}, last, linear(width, bias=False)]
 
 
-# GraniteSpeechEncoderConfig and GraniteSpeechConfig
-@encoder("audio", "granite_speech", input_dim=160, num_layers=10, hidden_dim=1024, feedforward_mult=4, num_heads=8,
-         output_dim=42, context_size=200, max_pos_emb=512, conv_kernel_size=15, conv_expansion_factor=2)  # fmt: skip
+# GraniteSpeechEncoderConfig, GraniteSpeechPlusEncoderConfig and GraniteSpeechConfig
+@encoder("audio", "granite_speech", "granite_speech_plus", input_dim=160, num_layers=10, hidden_dim=1024,
+         feedforward_mult=4, num_heads=8, output_dim=42, context_size=200, max_pos_emb=512, conv_kernel_size=15,
+         conv_expansion_factor=2)  # fmt: skip
 def granite_speech(c: Config, around: Around) -> list[Doc]:
     """Granite Speech: a conformer whose attention is within blocks and has keys for distances; characters guessed in
-    the middle go back into the stream; a Q-Former over windows.
+    the middle go back into the stream; a Q-Former over windows. Granite Speech Plus also takes what some layers gave.
     """
     d, n, span = c.count("hidden_dim"), c.count("num_heads"), c.count("context_size")
     attention: Doc = {
@@ -288,12 +289,15 @@ def granite_speech(c: Config, around: Around) -> list[Doc]:
     first, ffn, depth = layernorm(1e-5), mlp("silu", d * c.count("feedforward_mult")), c.count("num_layers")
     guessed: Doc = {"kind": "residual", "name": "guessed", "stages": [linear(c.count("output_dim")), linear(d)]}
     window, fewer = (around.config.count(key, default=usual) for key, usual in WINDOWS)
+    taps = len(c.get("cat_hidden_layers") or ())
+    queries = qformer(part(around, "projector_config", QFORMER), window // fewer, d * (taps + 1), window=window)
     return [
         {"kind": "conv", "d": d, "channels": c.count("input_dim"), "kernel": 1, "activation": None},
         conformer(depth // 2, first, attention, mixer, ffn),
         guessed,
         conformer(depth - depth // 2, first, attention, mixer, ffn),
-        qformer(part(around, "projector_config", QFORMER), window // fewer, d, window=window),
+        *([{"kind": "taps", "n": taps}] if taps else []),
+        queries,
         linear(around.width),
     ]
 

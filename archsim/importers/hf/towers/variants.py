@@ -233,8 +233,9 @@ def hunyuan_vl(c: Config, around: Around) -> list[Doc]:
 @encoder("vision", "vipllava", **CLIP)
 def vipllava(c: Config, around: Around) -> list[Doc]:
     """VipLLaVA: what several layers of CLIP gave, beside each other under a norm."""
-    chosen = stated(around, "vision_feature_layers", [-2, -5, -8, -11, 6])
-    if not isinstance(chosen, list) or not chosen:
+    chosen = around.config.first("vision_feature_layers", "vision_feature_layer") or [-2, -5, -8, -11, 6]
+    chosen = [chosen] if isinstance(chosen, int) else chosen
+    if not isinstance(chosen, list):
         raise around.config.error("vision_feature_layers", "not a list of layers")
     name = act(Config(around.config.data, {"projector_hidden_act": "gelu"}), "projector_hidden_act")
     taps = [{"kind": "taps", "n": len(chosen) - 1}] if len(chosen) > 1 else []
