@@ -10,7 +10,15 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import import_plugins
-from archsim.importers.hf.class_keys import has_classes, is_foreign, runs_own_code, without_effect
+from archsim.importers.hf.class_keys import (
+    has_classes,
+    is_foreign,
+    runs_its_class,
+    runs_own_code,
+    same_size,
+    under_own_names,
+    without_effect,
+)
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families import (
     bart,
@@ -138,7 +146,7 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
     if model_type not in READERS:
         raise _unknown_type(model_type)
     try:
-        document = _document(text, model_type)
+        document = _document(text, model_type, runs_its_class(config))
     except ArchsimError:
         raise
     except MISFITS as error:
@@ -177,20 +185,33 @@ def towers(config: JsonMapping, width: int) -> JsonObject:
     return {"towers": [stages(name, own, config, _type(config), width) for name, own in held.items()]} if held else {}
 
 
-def _document(text: JsonMapping, model_type: str) -> JsonObject:
-    """The document without its name. Raises SpecError for keys that were not understood."""
+def _document(text: JsonMapping, model_type: str, its_class: bool) -> JsonObject:
+    """The document without its name; its_class: whether a class of transformers is known to run the config. Raises
+    SpecError for keys that were not understood.
+    """
+    text, renamed = under_own_names(text, model_type)
     c = Config(text, DEFAULTS[model_type])
     document = READERS[model_type](c)
     if c.data.get("is_causal") is False:
         document = _encoder(c, document)
-    c.skip("is_encoder_decoder", "tie_word_embeddings", "tie_encoder_decoder")
     _uniform(c)
+    c.skip("is_encoder_decoder", "tie_word_embeddings", "tie_encoder_decoder")
+    c.skip(*(key for pair in renamed.items() if c.read & set(pair) for key in pair))
     _whole_heads(c, document)
     stored, rules = weights(c)
     unread = c.unread()
-    own_code = runs_own_code(c.data, model_type)
-    unknown = [key for key, value in unread.items() if not without_effect(key, value, model_type, own_code)]
-    unknown += [key for key in unread if key == "text_config"]
+    _refuse_unknown(c, model_type, its_class)
+    unused = {"unused": list(unread)} if unread else {}
+    cache = stated_cache(c)
+    caches = {"kv_cache": cache} if cache is not None else {}
+    return {**document, "weights": stored, **caches, **unused, "rules": rules}
+
+
+def _refuse_unknown(c: Config, model_type: str, its_class: bool) -> None:
+    """Raise SpecError for keys that nobody read and that may change the cost."""
+    unread, own_code = c.unread(), runs_own_code(c.data, model_type)
+    unknown = [key for key, value in unread.items() if not without_effect(key, value, model_type, own_code, its_class)]
+    unknown += [key for key in unread if key == "text_config" or _stands_for_a_default(c, key)]
     if unknown:
         listed = ", ".join(quote(key) for key in unknown)
         raise SpecError(
@@ -198,10 +219,14 @@ def _document(text: JsonMapping, model_type: str) -> JsonObject:
             code="E103",
             hints=["it could change the cost; remove it if it does not, or write a spec by hand"],
         )
-    unused = {"unused": list(unread)} if unread else {}
-    cache = stated_cache(c)
-    caches = {"kv_cache": cache} if cache is not None else {}
-    return {**document, "weights": stored, **caches, **unused, "rules": rules}
+
+
+def _stands_for_a_default(c: Config, key: str) -> bool:
+    """Whether a key that nobody read is another family's name of a size that the file does not state: the default of
+    the class would be counted in the place of what the file says.
+    """
+    names = same_size().get(key, frozenset[str]())
+    return any(name in c.read and name not in c.data and name in c.defaults for name in names)
 
 
 def _encoder(c: Config, document: JsonObject) -> JsonObject:
