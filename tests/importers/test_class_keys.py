@@ -177,6 +177,7 @@ def test_what_a_class_that_is_known_to_run_does_not_read_changes_nothing() -> No
         {"architectures": []},
         {"auto_map": {"AutoModelForCausalLM": "modeling_mine.Mine"}},
         {"reorder_qk_norm": {"size": 3}},
+        {"reorder_qk_norm": 3},
     ],
 )
 def test_where_another_class_may_run_an_unknown_key_is_refused(changed: dict[str, Any]) -> None:

@@ -92,7 +92,7 @@ def without_effect(key: str, value: object, model_type: str, own_code: bool, its
     keys of several families that it does not read, which files copy from each other. A key that hardly any class has
     heard of, or one beside code of the checkpoint's own (own_code), is believed to change nothing only where its value
     switches nothing on or its name speaks of no part and no size. Where a class of transformers is known to run
-    (its_class), no number and no text that it does not read changes anything.
+    (its_class), no switch and no word that it does not read changes anything; a size may be of another class's part.
     """
     *outer, key = key.split(".")
     if outer and outer[0] in STRICT:
@@ -106,12 +106,16 @@ def without_effect(key: str, value: object, model_type: str, own_code: bool, its
         return True
     if read is None or key in read:
         return False
-    speaks = isinstance(value, dict) or STRUCTURE.search(key)
-    if its_class and not isinstance(value, dict | list):
+    if its_class and isinstance(value, bool | str):
         return True
-    if value in (None, False, "", []) or not speaks or (PREDICTION.search(key) and not own_code):
+    if adds_nothing(key, value) or (PREDICTION.search(key) and not own_code):
         return True
     return key in keys.declared.get(folder, ()) or (key in keys.common and not own_code)
+
+
+def adds_nothing(key: str, value: object) -> bool:
+    """Whether a key switches nothing on by its value, or speaks by its name of no part and no size."""
+    return value in (None, False, "", []) or not (isinstance(value, dict) or STRUCTURE.search(key))
 
 
 def runs_own_code(config: JsonMapping, model_type: str) -> bool:
@@ -143,6 +147,13 @@ def is_foreign(name: str, model_type: str) -> bool:
     folder = keys.folder(model_type)
     known, stem = keys.classes.get(folder), folder.replace("_", "")
     return known is not None and name not in known and not name.lower().startswith(stem)
+
+
+def is_known_elsewhere(model_type: str) -> bool:
+    """Whether transformers has a type, so that its code, and no guess, says what a config of it means."""
+    keys = class_keys()
+    folder = keys.folder(model_type)
+    return any(folder in found for found in (keys.reads, keys.classes, keys.composites))
 
 
 def has_classes(model_type: str) -> bool:

@@ -10,9 +10,11 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import import_plugins
+from archsim.importers.hf import inferred
 from archsim.importers.hf.class_keys import (
     has_classes,
     is_foreign,
+    is_known_elsewhere,
     runs_its_class,
     runs_own_code,
     same_size,
@@ -143,10 +145,13 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
     text, model_type = language_model(config)
     if model_type not in READERS:
         import_plugins("archsim.importers")
-    if model_type not in READERS:
+    if model_type not in READERS and (not model_type or model_type in REFUSED or is_known_elsewhere(model_type)):
         raise _unknown_type(model_type)
     try:
-        document = _document(text, model_type, runs_its_class(config))
+        if model_type in READERS:
+            document = _document(text, model_type, runs_its_class(config))
+        else:
+            document = _from_fields({"architectures": config.get("architectures")} | text, model_type)
     except ArchsimError:
         raise
     except MISFITS as error:
@@ -205,6 +210,24 @@ def _document(text: JsonMapping, model_type: str, its_class: bool) -> JsonObject
     cache = stated_cache(c)
     caches = {"kv_cache": cache} if cache is not None else {}
     return {**document, "weights": stored, **caches, **unused, "rules": rules}
+
+
+def _from_fields(text: JsonMapping, model_type: str) -> JsonObject:
+    """The document of a type that nobody knows, read from its fields. Raises SpecError where they do not say enough."""
+    c = Config(text, inferred.DEFAULTS)
+    try:
+        document = inferred.read_fields(c)
+    except SpecError as error:
+        raise _unknown_type(model_type, f", and its fields do not say enough: {error.message}") from None
+    c.skip("tie_word_embeddings")
+    stored, rules = weights(c)
+    unread = c.unread()
+    unknown = [key for key, value in unread.items() if not inferred.ignorable(key, value)]
+    if unknown:
+        listed = ", ".join(quote(key) for key in unknown)
+        raise _unknown_type(model_type, f", and its config has keys that could be parts of their own: {listed}")
+    read_as = {"read_as": inferred.what_it_is_read_as(model_type, document)}
+    return {**document, "weights": stored, **read_as, **({"unused": list(unread)} if unread else {}), "rules": rules}
 
 
 def _refuse_unknown(c: Config, model_type: str, its_class: bool) -> None:
@@ -337,7 +360,7 @@ def says_what_it_is(config: JsonMapping) -> bool:
     return "model_type" in config or "text_config" in config or bool(_type(config))
 
 
-def _unknown_type(model_type: str) -> SpecError:
+def _unknown_type(model_type: str, why: str = "") -> SpecError:
     if model_type in REFUSED:
         reason = f"model_type {quote(model_type)} cannot be imported: {REFUSED[model_type]}"
         return SpecError(reason, code="E112", hints=["describe the part that matters in a spec of your own"])
@@ -348,5 +371,7 @@ def _unknown_type(model_type: str) -> SpecError:
         return SpecError(message, code="E112", hints=[hint, f"known: {listed}"])
     close = difflib.get_close_matches(model_type[:100], READERS, n=3)
     hints = [f"did you mean {' or '.join(quote(name) for name in close)}?"] if close else []
-    message = f"unknown model_type {quote(model_type)}"
+    if is_known_elsewhere(model_type):
+        hints = ["transformers has it: `--via transformers` counts what its own class computes", *hints]
+    message = f"unknown model_type {quote(model_type)}{why}"
     return SpecError(message, code="E112", hints=[*hints, f"known: {listed}"])
