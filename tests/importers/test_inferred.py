@@ -11,7 +11,6 @@ import pytest
 import archsim
 from archsim.base.errors import SpecError
 from archsim.importers.hf.describe import from_config, language_model
-from archsim.spec.load import model_from
 
 KNOWN = Path(__file__).with_name("configs")
 
