@@ -192,3 +192,16 @@ def test_released_glm_5_3_flash_names_its_attention_by_an_earlier_word() -> None
     kinds = ["linear_attention"] * 3
     released = from_config(small | {"layer_types": [*kinds, "deepseek_sparse_attention"]}, "x")
     assert released == from_config(small | {"layer_types": [*kinds, "indexed_attention"]}, "x")
+
+
+@pytest.mark.parametrize("name", ["DFlashDraftModel", "Qwen3DSparkModel", "LlamaForCausalLMEagle3", "MedusaModel"])
+def test_a_drafter_is_not_counted_as_the_model_whose_layers_it_has(name: str) -> None:
+    """Its type is that of its layers, and it has no table of its own, or no head."""
+    with pytest.raises(SpecError, match=f"`{name}` drafts tokens for another model"):
+        from_config(LLAMA | {"architectures": [name]})
+
+
+def test_keys_of_drafting_modules_beside_a_whole_model_are_noted() -> None:
+    """DeepSeek-V4-Flash of July ships one in its checkpoint."""
+    found = from_config(LLAMA | {"dspark_markov_rank": 256, "dspark_target_layer_ids": [40, 41, 42]})
+    assert found["unused"] == ["dspark_markov_rank", "dspark_target_layer_ids"]

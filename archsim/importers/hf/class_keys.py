@@ -48,8 +48,11 @@ STRUCTURE = re.compile(
 """Words for parts and sizes: a key of which no class has heard and that has one of them may be one of those."""
 
 
-PREDICTION = re.compile(r"(^|_)(mtp|nextn)(_|$)")
+PREDICTION = re.compile(r"(^|_)(mtp|nextn|dspark|dflash|eagle3?|medusa)(_|$)")
 """Keys of prediction modules, which stand apart from the model: their reader names those that it understands."""
+
+DRAFTER = re.compile(r"Draft|Eagle|DFlash|DSpark|Medusa")
+"""Classes of what drafts for another model: a head on its layers' outputs, which no file of a whole model is."""
 
 
 STRICT = ("quantization_config", "quantization", "rope_parameters", "rope_scaling")

@@ -12,6 +12,7 @@ from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import import_plugins
 from archsim.importers.hf import inferred
 from archsim.importers.hf.class_keys import (
+    DRAFTER,
     has_classes,
     is_foreign,
     is_known_elsewhere,
@@ -143,6 +144,7 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
     if not isinstance(config, Mapping):
         raise SpecError("a config.json is a mapping", code="E109")
     text, model_type = language_model(config)
+    _refuse_drafters(config)
     if model_type not in READERS:
         import_plugins("archsim.importers")
     if model_type not in READERS and (not model_type or model_type in REFUSED or is_known_elsewhere(model_type)):
@@ -161,6 +163,18 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
     document = {"name": name or own or model_type, **document, **towers(config, document["d_model"])}
     rules = document.pop("rules")
     return _with_rules(document, rules) if rules else document
+
+
+def _refuse_drafters(config: JsonMapping) -> None:
+    """Refuse a config whose class is none of a whole model: the type that it states is that of its layers."""
+    named = config.get("architectures")
+    drafters = (
+        [name for name in named if isinstance(name, str) and DRAFTER.search(name)] if isinstance(named, list) else []
+    )
+    if drafters:
+        message = f"{quote(drafters[0])} drafts tokens for another model from its hidden states: it is no whole model"
+        hint = "open the model that it drafts for; `simulate --speculative` says how many drafts are accepted"
+        raise SpecError(message, code="E112", hints=[hint])
 
 
 def _with_rules(document: JsonObject, rules: Sequence[Rule]) -> JsonObject:
