@@ -194,11 +194,12 @@ def test_released_glm_5_3_flash_names_its_attention_by_an_earlier_word() -> None
     assert released == from_config(small | {"layer_types": [*kinds, "indexed_attention"]}, "x")
 
 
-@pytest.mark.parametrize("name", ["DFlashDraftModel", "Qwen3DSparkModel", "LlamaForCausalLMEagle3", "MedusaModel"])
-def test_a_drafter_is_not_counted_as_the_model_whose_layers_it_has(name: str) -> None:
-    """Its type is that of its layers, and it has no table of its own, or no head."""
-    with pytest.raises(SpecError, match=f"`{name}` drafts tokens for another model"):
-        from_config(LLAMA | {"architectures": [name]})
+@pytest.mark.parametrize("name", ["DFlashDraftModel", "Qwen3DSparkModel"])
+def test_keys_of_drafting_in_a_drafter_are_refused(name: str) -> None:
+    """They say which tables and heads it has, and what it reads of the other model."""
+    drafter = LLAMA | {"architectures": [name], "dspark_markov_rank": 512, "dflash_config": {"use_swa": False}}
+    with pytest.raises(SpecError, match=f"`{name}`, which drafts for another model, .*: `dspark_markov_rank`"):
+        from_config(drafter)
 
 
 def test_keys_of_drafting_modules_beside_a_whole_model_are_noted() -> None:

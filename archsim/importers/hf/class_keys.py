@@ -132,6 +132,12 @@ def runs_own_code(config: JsonMapping, model_type: str) -> bool:
     return not (isinstance(named, list) and named and all(isinstance(n, str) and n in known for n in named))
 
 
+def drafters(config: JsonMapping) -> list[str]:
+    """The classes of a config that draft for another model, whose keys of drafting are no side matter."""
+    named = config.get("architectures")
+    return [n for n in named if isinstance(n, str) and DRAFTER.search(n)] if isinstance(named, list) else []
+
+
 def runs_its_class(config: JsonMapping) -> bool:
     """Whether a config says that a class of transformers runs it whose source is known: one that names only language
     models of its type, no code of the checkpoint's own, and a version of transformers not after the known one.

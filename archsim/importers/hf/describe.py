@@ -12,7 +12,7 @@ from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import import_plugins
 from archsim.importers.hf import inferred
 from archsim.importers.hf.class_keys import (
-    DRAFTER,
+    drafters,
     has_classes,
     is_foreign,
     is_known_elsewhere,
@@ -144,7 +144,6 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
     if not isinstance(config, Mapping):
         raise SpecError("a config.json is a mapping", code="E109")
     text, model_type = language_model(config)
-    _refuse_drafters(config)
     if model_type not in READERS:
         import_plugins("archsim.importers")
     if model_type not in READERS and (not model_type or model_type in REFUSED or is_known_elsewhere(model_type)):
@@ -163,18 +162,6 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
     document = {"name": name or own or model_type, **document, **towers(config, document["d_model"])}
     rules = document.pop("rules")
     return _with_rules(document, rules) if rules else document
-
-
-def _refuse_drafters(config: JsonMapping) -> None:
-    """Refuse a config whose class is none of a whole model: the type that it states is that of its layers."""
-    named = config.get("architectures")
-    drafters = (
-        [name for name in named if isinstance(name, str) and DRAFTER.search(name)] if isinstance(named, list) else []
-    )
-    if drafters:
-        message = f"{quote(drafters[0])} drafts tokens for another model from its hidden states: it is no whole model"
-        hint = "open the model that it drafts for; `simulate --speculative` says how many drafts are accepted"
-        raise SpecError(message, code="E112", hints=[hint])
 
 
 def _with_rules(document: JsonObject, rules: Sequence[Rule]) -> JsonObject:
@@ -246,13 +233,15 @@ def _from_fields(text: JsonMapping, model_type: str) -> JsonObject:
 
 def _refuse_unknown(c: Config, model_type: str, its_class: bool) -> None:
     """Raise SpecError for keys that nobody read and that may change the cost."""
-    unread, own_code = c.unread(), runs_own_code(c.data, model_type)
+    unread, drafting = c.unread(), drafters(c.data)
+    own_code = runs_own_code(c.data, model_type) or bool(drafting)
     unknown = [key for key, value in unread.items() if not without_effect(key, value, model_type, own_code, its_class)]
     unknown += [key for key in unread if key == "text_config" or _stands_for_a_default(c, key)]
     if unknown:
         listed = ", ".join(quote(key) for key in unknown)
+        of = f"{quote(drafting[0])}, which drafts for another model," if drafting else f"model_type {quote(model_type)}"
         raise SpecError(
-            f"model_type {quote(model_type)} has config keys that are not understood: {listed}",
+            f"{of} has config keys that are not understood: {listed}",
             code="E103",
             hints=["it could change the cost; remove it if it does not, or write a spec by hand"],
         )
