@@ -48,6 +48,17 @@ def test_experts_and_latent_attention_are_read_by_their_keys() -> None:
     assert "with latent attention with experts" in from_config(routed)["read_as"]
 
 
+def test_layers_without_experts_may_be_a_list() -> None:
+    """Qwen's `mlp_only_layers`, as DeepSeek's number of the first ones."""
+    routed = DENSE | EXPERTS | {"score_function": "sigmoid", "router_scaling_factor": 2.5}
+    assert params(routed | {"mlp_only_layers": [0]}) == params(routed | {"first_k_dense_replace": 1})
+    for wrong in ([7], "0", [True, "x"]):
+        with pytest.raises(SpecError, match="mlp_only_layers"):
+            from_config(routed | {"mlp_only_layers": wrong})
+    with pytest.raises(SpecError, match="intermediate_size"):
+        from_config({k: v for k, v in routed.items() if k != "intermediate_size"} | {"mlp_only_layers": [0]})
+
+
 def test_tables_are_tied_where_transformers_4_left_the_key_out() -> None:
     """What equals the default of its base class is in no file; later versions leave other values out."""
     without = {key: value for key, value in DENSE.items() if key != "tie_word_embeddings"}

@@ -50,13 +50,39 @@ def read_fields(c: Config) -> JsonObject:
         ffn = gated(c, **biased(c, "mlp_bias", bias=True))
         return decoder(c, [(name, {"norm": norm, "attention": mixing | own, "ffn": ffn}) for name, own in kinds], norm)
     c.only("mlp_bias", False)
-    router = {"score": c.only("scoring_func", "softmax", "sigmoid") or "softmax"}
+    router = {"score": _score(c)}
     if c.only("topk_method", "greedy", "group_limited_greedy", "noaux_tc") == "noaux_tc":
         router["selection_bias"] = True
+    factor = c.first("routed_scaling_factor", "router_scaling_factor")
     shared = c.first("n_shared_experts", "num_shared_experts")
-    changed = c.changed(num_experts_per_tok=c.count(*TOP_K), n_shared_experts=shared)
+    changed = c.changed(
+        num_experts_per_tok=c.count(*TOP_K), n_shared_experts=shared, routed_scaling_factor=factor, **_dense_layers(c)
+    )
     named = [("" if name == "layers" else f"_{name}", own) for name, own in kinds]
     return dense_then_experts(changed, norm, mixing, router, named)
+
+
+def _score(c: Config) -> str:
+    """What the router makes of its logits."""
+    keys = ("scoring_func", "score_function", "router_score_func")
+    score = str(c.first(*keys) or "softmax")
+    if score not in ("softmax", "sigmoid"):
+        key = next(key for key in keys if c.data.get(key))
+        raise c.error(key, f"{quote_value(score)} is not supported; known: 'softmax', 'sigmoid'")
+    return score
+
+
+def _dense_layers(c: Config) -> JsonObject:
+    """The kind of each feed-forward layer, where a list names those without experts."""
+    dense = c.get("mlp_only_layers")
+    if not dense:
+        return {}
+    n = layers(c)
+    if not isinstance(dense, list) or not all(isinstance(i, int) and 0 <= i < n for i in dense):
+        raise c.error("mlp_only_layers", "not a list of layers")
+    if c.data.get("mlp_layer_types") or c.data.get("first_k_dense_replace"):
+        raise c.error("mlp_only_layers", "another key says which layers have no experts too")
+    return {"mlp_layer_types": ["dense" if i in dense else "sparse" for i in range(n)]}
 
 
 def _states(c: Config, keys: tuple[str, ...]) -> bool:
@@ -92,7 +118,7 @@ def _refuse_missing(c: Config) -> None:
     routed = _is_routed(c)
     if routed:
         needed += ROUTED
-    if not routed or c.data.get("first_k_dense_replace") or c.data.get("mlp_layer_types"):
+    if not routed or any(c.data.get(key) for key in ("first_k_dense_replace", "mlp_layer_types", "mlp_only_layers")):
         needed.append("intermediate_size")
     missing = [key for key in needed if c.data.get(key) is None and not (key == "q_lora_rank" and key in c.data)]
     missing += [] if any(c.data.get(key) for key in POSITIONS) else [POSITIONS[0]]
