@@ -50,7 +50,7 @@ def read_fields(c: Config) -> JsonObject:
         ffn = gated(c, **biased(c, "mlp_bias", bias=True))
         return decoder(c, [(name, {"norm": norm, "attention": mixing | own, "ffn": ffn}) for name, own in kinds], norm)
     c.only("mlp_bias", False)
-    router = {"score": _score(c)}
+    router: JsonObject = {"score": _score(c)}
     if c.only("topk_method", "greedy", "group_limited_greedy", "noaux_tc") == "noaux_tc":
         router["selection_bias"] = True
     factor = c.first("routed_scaling_factor", "router_scaling_factor")
