@@ -36,7 +36,7 @@ def notes_to_dict(assumptions: Iterable[Note], warnings: Iterable[Note]) -> dict
     return found
 
 
-URGENT = ("A11", "A19", "A28", "A29", "A35", "A45")
+URGENT = ("A11", "A19", "A28", "A29", "A35", "A45", "A54")
 """Assumptions that a reader must see before the figures: a format or an engine that nobody named, rules older
 than the engine, and what of a checkpoint is left out."""
 
@@ -148,6 +148,12 @@ NOTES: dict[str, str] = {
     "A53": (
         "A word for a format whose scales the checkpoint does not have: they are those that engines make when they "
         "quantise a 16-bit checkpoint themselves."
+    ),
+    "A54": (
+        "A config.json of a model_type that archsim does not know, whose fields say that it is a decoder of the kind "
+        "that LLaMA began, is read from them. Its code is not known: small vectors (biases, norms of queries and keys) "
+        "may be missing from the count, and what no field tells from the layers. With a safetensors file beside it, "
+        "its parameters are compared with the tensors."
     ),
     "W01": "Prompt and answer together exceed the context length of the model.",
     "W02": "The batch is smaller than the number of data-parallel replicas: some are idle.",

@@ -14,11 +14,14 @@ MAC = 2
 
 
 class Item(NamedTuple):
-    """A declared tensor, how many copies its home block makes, and the most of it that any op touches."""
+    """A declared tensor, how many copies its home block makes, the most of it that any op touches, and how often an op
+    works with it, at most 1: less for the weight of an expert to which, on average, less than one row goes.
+    """
 
     tensor: Tensor
     copies: Num
     touched: Num
+    share: Num = 1
 
 
 def inventory(*graphs: Block, kind: str = "weight") -> list[Item]:
@@ -55,11 +58,18 @@ def declared_by(graphs: tuple[Block, ...]) -> tuple[Item, ...]:
                 if tensor.kind != "act" and tensor.name not in found:
                     touched = numel(use) if child.kind != "gather" else numel(tensor)
                     times = _home_copies(tensor.name, single if tensor.kind == "weight" else copies)
-                    found[tensor.name] = Item(tensor, times, touched)
+                    found[tensor.name] = Item(tensor, times, touched, _share(child))
 
     for graph in graphs:
         visit(graph)
     return tuple(found.values())
+
+
+def _share(op: Op) -> Num:
+    """Which share of a row an op works out, on average; 1 for whole rows."""
+    if op.kind == "gather" or not op.writes:
+        return 1
+    return product(extent for extent in op.writes[0].axes.values() if isinstance(extent, float) and 0 < extent < 1)
 
 
 def _home_copies(name: str, copies: dict[str, Num]) -> Num:
@@ -90,14 +100,16 @@ def all_of(item: Item) -> Num:
 def active_params(*one_token: Block) -> Num:
     """Parameters that one token uses: all but the routed experts it is not sent to.
 
-    The graphs must be lowered for a single token, where the experts touched are exactly the router's top-k.
+    The graphs must be lowered for a single token, where the experts touched are exactly the router's top-k, and an op
+    of one expert in a loop works on that share of a row which is sent to it.
     """
-    return sum(active_of(i) for i in inventory(*one_token) if is_learned(i.tensor))
+    total = sum(active_of(i) for i in inventory(*one_token) if is_learned(i.tensor))
+    return round(total) if isinstance(total, float) else total  # shares of experts need not be whole
 
 
 def active_of(item: Item) -> Num:
     """Elements of all copies of a weight that a single token uses."""
-    return item.touched * item.copies if "E" in item.tensor.axes else all_of(item)
+    return item.touched * item.copies if "E" in item.tensor.axes else all_of(item) * item.share
 
 
 def weight_bytes(*graphs: Block, where: Callable[[Tensor], bool] = lambda _: True) -> Num:

@@ -150,12 +150,15 @@ def text_part_only(model: Model, formats: Formats, parts: Collection[str] = ()) 
 
 
 def unused_keys(model: Model) -> tuple[Note, ...]:
-    """Says which keys of the checkpoint's config were left aside; nothing where there are none."""
+    """Says how a config of an unknown type was read, and which keys of a config were left aside; nothing where there
+    are none.
+    """
+    read_as = () if model.read_as is None else (Note("A54", model.read_as),)
     if not model.unused:
-        return ()
+        return read_as
     shown = [shorten(key, 60) for key in model.unused[:SHOWN]]
     more = f" and {len(model.unused) - SHOWN} more" if len(model.unused) > SHOWN else ""
-    return (Note("A36", f"ignored in the config, since no figure depends on them: {', '.join(shown)}{more}"),)
+    return (*read_as, Note("A36", f"ignored in the config, since no figure depends on them: {', '.join(shown)}{more}"))
 
 
 def towers_to_dict(model: Model, formats: Formats, parts: Collection[str]) -> JsonObject:

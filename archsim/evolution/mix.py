@@ -18,7 +18,7 @@ from archsim.spec.model import Embedding, Head, Model, Stack
 
 IDENTITY = frozenset({
     "name", "title", "org", "released", "aliases", "hf_ids", "extends", "lineage", "dropout", "confidence",
-    "published", "notes", "unused", "sources", "layer", "layers",
+    "published", "notes", "unused", "read_as", "sources", "layer", "layers",
 })  # fmt: skip
 """Fields of a model that are no part of its architecture, or are kept beside the tree."""
 

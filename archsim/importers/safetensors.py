@@ -179,7 +179,11 @@ def from_safetensors(path: Path, beside: Callable[[Path], JsonObject]) -> JsonOb
         cls = weight.tensor.role if weight.tensor.role in CLASSES else "default"
         if not weight.tensor.name.startswith(("mtp.", "mlm_head.")):
             own[cls] = own.get(cls, 0) + _numel(weight) * len(weight.layers)
-    _same(path, sum(own.values()), sum(n for cls, n in found.params.items() if cls in own))
+    described, stored = sum(own.values()), sum(n for cls, n in found.params.items() if cls in own)
+    _same(path, described, stored)
+    if "read_as" in document:
+        more = f"; {abs(stored - described):,} {'more' if stored > described else 'fewer'} parameters are stored"
+        document["read_as"] += "; as many parameters as are stored" if stored == described else more
     usual = {cls: fmt for cls, fmt in document["weights"].items() if "." not in cls}
     if towers := tower_params(tensors):
         document["towers"] = [{"name": name, "params": params} for name, params in towers.items()]

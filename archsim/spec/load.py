@@ -178,7 +178,8 @@ def _check_kind(document: loader.Node, path: Path | str) -> None:
         raise SpecError(f"{quote(path, 200)} describes {found[0]}, not a model", code="E109", hints=(found[1],))
 
 
-IDENTITY = ("aliases", "hf_ids", "lineage", "notes", "unused", "sources", "published", "title", "confidence")
+IDENTITY = ("aliases", "hf_ids", "lineage", "notes", "unused", "read_as", "sources", "published", "title",
+            "confidence")  # fmt: skip
 """Fields that belong to one checkpoint and are not taken over by `extends`."""
 
 

@@ -279,6 +279,7 @@ class Model(Displayed, Spec):
     glance. weights: native storage format per tensor class (default, expert, embedding, ...). kv_cache: what the
     checkpoint states of its caches. extends: another model whose document is merged underneath. unused: keys of the
     checkpoint's config, and entries of its skip list, on which no figure depends; what reads a config.json writes it.
+    read_as: how a config of an unknown type was read from its fields, the caution beside every figure.
     """
 
     name: str
@@ -310,6 +311,7 @@ class Model(Displayed, Spec):
     published: Published | None = None
     notes: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    read_as: str | None = None
     sources: tuple[ModelSource, ...] = ()
 
     letters = {"d_model": ("D", "width of the model"), "vocab_size": ("V", "vocabulary")}

@@ -127,3 +127,82 @@ def test_a_file_that_names_the_class_of_transformers_beside_old_code_is_read_as_
     for named in (["MineForCausalLM"], ["LlamaForCausalLM", "MineForCausalLM"], [], None, 3, [["LlamaForCausalLM"]]):
         with pytest.raises(SpecError, match="first_k_dense_replace"):
             from_config(changed | {"architectures": named})
+
+
+GPT2 = {"model_type": "gpt2", "vocab_size": 128, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32}
+
+
+def test_a_key_under_another_name_that_the_config_class_takes_is_that_key() -> None:
+    """The `attribute_map` of the class: `hidden_size` of a GPT-2 is `n_embd`."""
+    names = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+             "n_positions": "max_position_embeddings"}  # fmt: skip
+    renamed = {names.get(key, key): value for key, value in GPT2.items()}
+    assert from_config(renamed, "x") == from_config(GPT2, "x")
+    assert from_config(GPT2 | {"hidden_size": 99}, "x")["d_model"] == 64  # its own name is what counts
+
+
+@pytest.mark.parametrize(("own", "other"), [("hidden_size", "d_model"), ("num_hidden_layers", "n_layers"),
+                                            ("num_attention_heads", "n_heads")])  # fmt: skip
+def test_another_familys_name_of_a_size_is_not_passed_over_for_the_default(own: str, other: str) -> None:
+    """ESMC's first files say `d_model`, which its class does not read: the default would be counted."""
+    config = {key: value for key, value in LLAMA.items() if key != own} | {other: LLAMA[own]}
+    with pytest.raises(SpecError, match=f"not understood: `{other}`"):
+        from_config(config)
+    assert from_config(LLAMA | {other: LLAMA[own]})["unused"] == [other]
+
+
+EXAONE = {
+    "model_type": "exaone4", "architectures": ["Exaone4ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 128,
+    "transformers_version": "4.55.0",
+}  # fmt: skip
+
+
+def test_what_a_class_that_is_known_to_run_does_not_read_changes_nothing() -> None:
+    """`reorder_qk_norm` of EXAONE 4.5, of which no class has heard."""
+    known, whole = EXAONE | {"reorder_qk_norm": True}, class_keys().version
+    assert from_config(known)["unused"] == ["reorder_qk_norm"]
+    assert from_config(known | {"transformers_version": whole})["unused"] == ["reorder_qk_norm"]
+    around = {"model_type": "exaone4_5", "architectures": ["Exaone4_5_ForConditionalGeneration"], "text_config": known,
+              "transformers_version": "5.8.0"}  # fmt: skip
+    assert from_config(around)["unused"] == ["reorder_qk_norm"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"transformers_version": "99.1.0"},  # whose class may read it
+        {"transformers_version": None},
+        {"architectures": ["Exaone4DrafterModel"]},
+        {"architectures": []},
+        {"auto_map": {"AutoModelForCausalLM": "modeling_mine.Mine"}},
+        {"reorder_qk_norm": {"size": 3}},
+        {"reorder_qk_norm": 3},
+    ],
+)
+def test_where_another_class_may_run_an_unknown_key_is_refused(changed: dict[str, Any]) -> None:
+    """A later version, a class that transformers does not have, code of the checkpoint's own."""
+    with pytest.raises(SpecError, match="reorder_qk_norm"):
+        from_config(EXAONE | {"reorder_qk_norm": True} | changed)
+
+
+def test_released_glm_5_3_flash_names_its_attention_by_an_earlier_word() -> None:
+    """`deepseek_sparse_attention`, as the file of transformers 5.16 has it, is the class's `indexed_attention`."""
+    small = {"model_type": "glm5_next_text", "num_hidden_layers": 4, "hidden_size": 64, "vocab_size": 128}
+    kinds = ["linear_attention"] * 3
+    released = from_config(small | {"layer_types": [*kinds, "deepseek_sparse_attention"]}, "x")
+    assert released == from_config(small | {"layer_types": [*kinds, "indexed_attention"]}, "x")
+
+
+@pytest.mark.parametrize("name", ["DFlashDraftModel", "Qwen3DSparkModel"])
+def test_keys_of_drafting_in_a_drafter_are_refused(name: str) -> None:
+    """They say which tables and heads it has, and what it reads of the other model."""
+    drafter = LLAMA | {"architectures": [name], "dspark_markov_rank": 512, "dflash_config": {"use_swa": False}}
+    with pytest.raises(SpecError, match=f"`{name}`, which drafts for another model, .*: `dspark_markov_rank`"):
+        from_config(drafter)
+
+
+def test_keys_of_drafting_modules_beside_a_whole_model_are_noted() -> None:
+    """DeepSeek-V4-Flash of July ships one in its checkpoint."""
+    found = from_config(LLAMA | {"dspark_markov_rank": 256, "dspark_target_layer_ids": [40, 41, 42]})
+    assert found["unused"] == ["dspark_markov_rank", "dspark_target_layer_ids"]

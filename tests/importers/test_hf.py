@@ -78,7 +78,7 @@ NO_CLASS = {
     "qwen", "internlm", "aquila", "orion", "telechat", "teleflm", "step1", "pangu_embedded", "plamo3", "spark2_5",
     "phi3small",
     "ouro", "nanbeige", "deepseek", "bailing_moe", "pangu_ultra_moe", "step3_text",
-    "arctic", "grok-1", "xverse_moe", "longcat_flash", "rwkv7",
+    "arctic", "grok-1", "xverse_moe", "longcat_flash", "rwkv7", "k2_horizon",
 }  # fmt: skip
 """Families that transformers has no class for, or none that can be built so small."""
 

@@ -12,6 +12,7 @@ import pytest
 from archsim.base.errors import SpecError, UnknownName
 from archsim.counts.count import count
 from archsim.importers.opening import load_model, open_model
+from archsim.render.pages.show import find
 from archsim.spec import catalog
 from archsim.spec.load import load_hardware
 
@@ -135,6 +136,22 @@ def test_standard_input_that_is_no_model(text: str, words: str, piped: Callable[
     piped(text)
     result = archsim("count", "-")
     assert result.code == 3 and words in result.err
+
+
+def test_show_finds_the_checkpoint_in_a_folder_by_its_bare_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Last of all: a name of any catalog stays that, and another kind than a model is not looked for there."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("cfg", "h100"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text((CONFIGS / "bloom-560m.json").read_text())
+    assert find("cfg").kind == find("./cfg").kind == "model"
+    assert '"bloom"' in find("cfg").text() and find("h100").kind == "hw"
+    with pytest.raises(UnknownName, match="no device named `cfg`"):
+        find("cfg", "hw")
+    with pytest.raises(UnknownName, match="no model, device, format or engine"):
+        find("cfh")
 
 
 def test_the_home_folder_is_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,11 @@ def formats(quantised: dict[str, Any], config: dict[str, Any] = LLAMA) -> dict[s
         (torchao("Float8DynamicActivationFloat8WeightConfig", granularity=[{"_type": "PerRow"}] * 2), "fp8_channel"),
         (torchao("Int8DynamicActivationInt4WeightConfig", group_size=32), "int4_g32"),
         ({"quant_method": "torchao", "quant_type": "int8_dynamic_activation_int8_weight"}, "w8a8"),
+        (
+            {"quant_method": "torchao", "quant_type": "int4_weight_only", "quant_type_kwargs": {"group_size": 64}},
+            "int4_asym_g64",
+        ),
+        ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "int4_asym"),
         ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "packing_format": AUTO + "gptq"}, "gptq_int4"),
         ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "packing_format": AUTO + "awq"}, "awq_int4"),
         ({"quant_method": "auto-round", "bits": 4, "group_size": 32, "data_type": "mx_fp4"}, "mxfp4"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from archsim.base.errors import SpecError
 from archsim.blocks.layer import walk_layers
 from archsim.counts.count import count
 from archsim.importers.hf.describe import from_config
@@ -105,6 +106,11 @@ TABLES: dict[str, tuple[dict[str, Any], int]] = {
         {},
         decoder(6144, 131072, 64, heads(6144, 48, 8, 128), 6144 * 8 + 8 * 3 * 6144 * 32768, norms=4, tables=1),
     ),
+    "k2_horizon": (
+        {},
+        decoder(6144, 250624, 58, heads(6144, 48, 8, 128), 6144 * 192 + 193 * 3 * 6144 * 1792)
+        + 3 * (heads(6144, 48, 8, 128) + 3 * 6144 * 16384 + 2 * 6144),
+    ),
     "xverse_moe": (
         {"intermediate_size": 1728},
         decoder(2560, 100534, 32, heads(2560, 32, 32, 80), 2560 * 64 + 66 * 3 * 2560 * 1728),
@@ -159,3 +165,18 @@ def test_kimi_k3() -> None:
 def _leaves(model: Model) -> list[Any]:
     """Every layer, one by one."""
     return [leaf for leaf in walk_layers(model.layers) for _ in range(leaf.repeat)]
+
+
+def test_k2_horizon_without_experts_and_with_norms_in_groups() -> None:
+    """The dense size; weights of the norms of queries and keys are one for each channel of each head."""
+    dense = {"num_experts": 0, "mlp_only_layers": [], "hidden_size": 4096, "intermediate_size": 12288,
+             "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 250624,
+             "query_key_norm": True, "layernorm_num_groups": 4}  # fmt: skip
+    model = read("k2_horizon", dense)
+    norms = (32 + 8) * 128
+    assert count(model).total == decoder(4096, 250624, 36, heads(4096, 32, 8, 128) + norms, 3 * 4096 * 12288)
+    layer = next(iter(walk_layers(model.layers)))
+    assert layer.norm.groups == 4 and layer.attention.position.dim == 64
+    for key, value in (("mova_num_experts", 8), ("attention_gate_func", "silu")):
+        with pytest.raises(SpecError, match=key):
+            read("k2_horizon", {key: value})

@@ -231,6 +231,14 @@ def test_experts_in_a_loop_work_on_the_tokens_sent_to_them(file: Path, name: str
     assert found.full.total == 2 * 1024 * (top * 2 * WIDTH * WIDTH + 8 * WIDTH)
 
 
+@pytest.mark.parametrize("name", ["ByPlace", "ByMask", "ByTurn", "Switch"])
+def test_experts_in_a_loop_are_active_as_often_as_tokens_go_to_them(file: Path, name: str) -> None:
+    """Of eight experts each token uses the chosen ones; they were all counted as active."""
+    found = archsim.count(f"{file}:{name}").to_dict()["params"]
+    top, expert = (1 if name == "Switch" else 2), 2 * (WIDTH + 1) * WIDTH
+    assert found["total"] - found["active"] == (8 - top) * expert
+
+
 def test_loops_over_tokens_are_said_to_wait(file: Path) -> None:
     """An LSTM's products run one after another; a module without such a loop says nothing of it."""
     looped, plain = (archsim.count(f"{file}:{name}").to_dict()["assumptions"] for name in ("Recurrent", "fused"))

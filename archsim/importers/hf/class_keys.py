@@ -48,8 +48,11 @@ STRUCTURE = re.compile(
 """Words for parts and sizes: a key of which no class has heard and that has one of them may be one of those."""
 
 
-PREDICTION = re.compile(r"(^|_)(mtp|nextn)(_|$)")
+PREDICTION = re.compile(r"(^|_)(mtp|nextn|dspark|dflash|eagle3?|medusa)(_|$)")
 """Keys of prediction modules, which stand apart from the model: their reader names those that it understands."""
+
+DRAFTER = re.compile(r"Draft|Eagle|DFlash|DSpark|Medusa")
+"""Classes of what drafts for another model: a head on its layers' outputs, which no file of a whole model is."""
 
 
 STRICT = ("quantization_config", "quantization", "rope_parameters", "rope_scaling")
@@ -64,7 +67,9 @@ class ClassKeys(NamedTuple):
     """version: of transformers. folders: model type to its folder, where that is not its name. reads: folder to the
     keys that its classes read. declared: folder to the keys that its configs have and its classes do not read.
     common: keys that the configs of several families have. classes: folder to the names of its language models.
-    shared: keys that are read for every family, where a config has them.
+    shared: keys that are read for every family, where a config has them. aliases: model type to the other names under
+    which its config class takes a key, and the key. composites: folder to the names of its models around a language
+    model of another folder.
     """
 
     version: str
@@ -72,22 +77,25 @@ class ClassKeys(NamedTuple):
     reads: Mapping[str, frozenset[str]]
     declared: Mapping[str, frozenset[str]]
     common: frozenset[str]
-    classes: Mapping[str, frozenset[str]]
+    classes: dict[str, frozenset[str]]
     shared: frozenset[str]
+    aliases: Mapping[str, Mapping[str, str]]
+    composites: dict[str, frozenset[str]]
 
     def folder(self, model_type: str) -> str:
         """The folder with the classes of a model type."""
         return self.folders.get(model_type, model_type.replace("-", "_"))
 
 
-def without_effect(key: str, value: object, model_type: str, own_code: bool) -> bool:
+def without_effect(key: str, value: object, model_type: str, own_code: bool, its_class: bool = False) -> bool:
     """Whether no count, shape or time depends on a key that the importer does not know.
 
     True for what the family's class reads for dropout, initialisation, tokens or training; for what its config has
     and its class never reads; for nulls of what only code for all families reads; for prediction modules; and for
     keys of several families that it does not read, which files copy from each other. A key that hardly any class has
     heard of, or one beside code of the checkpoint's own (own_code), is believed to change nothing only where its value
-    switches nothing on or its name speaks of no part and no size.
+    switches nothing on or its name speaks of no part and no size. Where a class of transformers is known to run
+    (its_class), no switch and no word that it does not read changes anything; a size may be of another class's part.
     """
     *outer, key = key.split(".")
     if outer and outer[0] in STRICT:
@@ -101,10 +109,16 @@ def without_effect(key: str, value: object, model_type: str, own_code: bool) -> 
         return True
     if read is None or key in read:
         return False
-    speaks = isinstance(value, dict) or STRUCTURE.search(key)
-    if value in (None, False, "", []) or not speaks or (PREDICTION.search(key) and not own_code):
+    if its_class and isinstance(value, bool | str):
+        return True
+    if adds_nothing(key, value) or (PREDICTION.search(key) and not own_code):
         return True
     return key in keys.declared.get(folder, ()) or (key in keys.common and not own_code)
+
+
+def adds_nothing(key: str, value: object) -> bool:
+    """Whether a key switches nothing on by its value, or speaks by its name of no part and no size."""
+    return value in (None, False, "", []) or not (isinstance(value, dict) or STRUCTURE.search(key))
 
 
 def runs_own_code(config: JsonMapping, model_type: str) -> bool:
@@ -118,6 +132,24 @@ def runs_own_code(config: JsonMapping, model_type: str) -> bool:
     return not (isinstance(named, list) and named and all(isinstance(n, str) and n in known for n in named))
 
 
+def drafters(config: JsonMapping) -> list[str]:
+    """The classes of a config that draft for another model, whose keys of drafting are no side matter."""
+    named = config.get("architectures")
+    return [n for n in named if isinstance(n, str) and DRAFTER.search(n)] if isinstance(named, list) else []
+
+
+def runs_its_class(config: JsonMapping) -> bool:
+    """Whether a config says that a class of transformers runs it whose source is known: one that names only language
+    models of its type, no code of the checkpoint's own, and a version of transformers not after the known one.
+    """
+    named, given, keys = config.get("architectures"), config.get("model_type"), class_keys()
+    version = str(config.get("transformers_version") or "")
+    if config.get("auto_map") or not isinstance(named, list) or not named or not isinstance(given, str):
+        return False
+    known = (keys.classes | keys.composites).get(keys.folder(given), frozenset[str]())
+    return bool(_ordered(version)) and _ordered(version) <= _ordered(keys.version) and known.issuperset(map(str, named))
+
+
 def is_foreign(name: str, model_type: str) -> bool:
     """Whether a class is none of the language models of a family that transformers has, nor called after it."""
     keys = class_keys()
@@ -126,10 +158,38 @@ def is_foreign(name: str, model_type: str) -> bool:
     return known is not None and name not in known and not name.lower().startswith(stem)
 
 
+def is_known_elsewhere(model_type: str) -> bool:
+    """Whether transformers has a type, so that its code, and no guess, says what a config of it means."""
+    keys = class_keys()
+    folder = keys.folder(model_type)
+    return any(folder in found for found in (keys.reads, keys.classes, keys.composites))
+
+
 def has_classes(model_type: str) -> bool:
     """Whether transformers has language models of a type, which it builds where a file states the type."""
     keys = class_keys()
     return bool(keys.classes.get(keys.folder(model_type)))
+
+
+def under_own_names(config: JsonMapping, model_type: str) -> tuple[JsonMapping, Mapping[str, str]]:
+    """The config with what it says under another name that the family's config class takes (`attribute_map`: GPT-2's
+    `hidden_size` is `n_embd`) under its own as well, and those other names with their own. A key of the file stays.
+    """
+    names = class_keys().aliases.get(model_type, {})
+    used = {alias: own for alias, own in names.items() if alias in config and config.get(own) is None}
+    return {**config, **{own: config[alias] for alias, own in used.items()}}, used
+
+
+@lru_cache(maxsize=1)
+def same_size() -> Mapping[str, frozenset[str]]:
+    """Key -> all names that families of transformers give to the same size: width, layers, heads, experts."""
+    pairs = {frozenset(pair) for names in class_keys().aliases.values() for pair in names.items()}
+    groups = [frozenset(key for pair in pairs if size in pair for key in pair) for size in SIZES]
+    return {key: group for group in groups for key in group}
+
+
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_local_experts")
+"""Keys of sizes that have many names."""
 
 
 @lru_cache(maxsize=1)
@@ -143,7 +203,10 @@ def class_keys() -> ClassKeys:
     declared = {folder: frozenset(keys.split()) for folder, keys in found["declared"].items()}
     classes = {folder: frozenset(names.split()) for folder, names in found["classes"].items()}
     common = frozenset(found["common"].split())
-    return ClassKeys(found["transformers"], found["folders"], reads, declared, common, classes, shared)
+    aliases = {name: dict(pair.split("=") for pair in pairs.split()) for name, pairs in found["aliases"].items()}
+    composites = {folder: frozenset(names.split()) for folder, names in found["composites"].items()}
+    version, folders = found["transformers"], found["folders"]
+    return ClassKeys(version, folders, reads, declared, common, classes, shared, aliases, composites)
 
 
 def _installed() -> str:
@@ -168,18 +231,23 @@ def derive() -> ClassKeys:
     reads: dict[str, frozenset[str]] = {}
     declared: dict[str, frozenset[str]] = {}
     classes: dict[str, frozenset[str]] = {}
+    aliases: dict[str, dict[str, str]] = {}
+    composites: dict[str, frozenset[str]] = {}
     for folder in sorted(p for p in (root / "models").iterdir() if p.is_dir()):
         configs = [*folder.glob("configuration_*.py")]
         fields = frozenset[str]().union(*(_fields(file) for file in configs))
+        named = [pair for file in configs for pair in _aliases(file).items()] if "vocab_size" in fields else []
+        aliases |= dict(named)
+        models = frozenset[str]().union(*(_models(file) for file in folder.glob("modeling_*.py")))
         if "vocab_size" in fields:
-            classes[folder.name] = frozenset[str]().union(*(_models(file) for file in folder.glob("modeling_*.py")))
+            classes[folder.name] = models
             own = frozenset[str]().union(*(_reads(file) for file in [*folder.glob("modeling_*.py"), *configs]))
             reads[folder.name], declared[folder.name] = own | shared, fields - own - shared
         else:
-            declared[folder.name] = fields
+            declared[folder.name], composites[folder.name] = fields, models
     having = Counter(key for folder in declared for key in declared[folder] | reads.get(folder, frozenset()) - shared)
     common = frozenset(key for key, n in having.items() if n >= COMMON)
-    return ClassKeys(_installed(), _folders(root), reads, declared, common, classes, shared)
+    return ClassKeys(_installed(), _folders(root), reads, declared, common, classes, shared, aliases, composites)
 
 
 def _folders(root: Path) -> dict[str, str]:
@@ -204,6 +272,18 @@ def _fields(path: Path) -> set[str]:
     classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     return {item.target.id for c in classes for item in c.body
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)}  # fmt: skip
+
+
+def _aliases(path: Path) -> dict[str, dict[str, str]]:
+    """Model type -> the `attribute_map` of its config class, for the classes of a file that have both."""
+    tree = ast.parse(path.read_text("utf-8"))
+    found: dict[str, dict[str, str]] = {}
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        set_here = {ast.unparse(item.targets[0]): item.value for item in node.body if isinstance(item, ast.Assign)}
+        given, names = set_here.get("model_type"), set_here.get("attribute_map")
+        if isinstance(given, ast.Constant) and isinstance(names, ast.Dict) and names.keys:
+            found[str(given.value)] = dict(ast.literal_eval(names))
+    return found
 
 
 def _reads(path: Path) -> frozenset[str]:
@@ -267,6 +347,11 @@ def main() -> None:
         "reads": {folder: " ".join(sorted(keys - shared)) for folder, keys in found.reads.items()},
         "declared": {folder: " ".join(sorted(found.declared[folder])) for folder in found.reads},
         "classes": {folder: " ".join(sorted(names)) for folder, names in found.classes.items() if names},
+        "composites": {folder: " ".join(sorted(names)) for folder, names in found.composites.items() if names},
+        "aliases": {
+            name: " ".join(f"{alias}={own}" for alias, own in sorted(pairs.items()))
+            for name, pairs in sorted(found.aliases.items())
+        },
     }
     DATA.write_text(json.dumps(document, indent=0) + "\n", "utf-8")
 

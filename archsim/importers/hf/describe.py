@@ -10,7 +10,18 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import import_plugins
-from archsim.importers.hf.class_keys import has_classes, is_foreign, runs_own_code, without_effect
+from archsim.importers.hf import inferred
+from archsim.importers.hf.class_keys import (
+    drafters,
+    has_classes,
+    is_foreign,
+    is_known_elsewhere,
+    runs_its_class,
+    runs_own_code,
+    same_size,
+    under_own_names,
+    without_effect,
+)
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families import (
     bart,
@@ -140,10 +151,13 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
     text, model_type = language_model(config)
     if model_type not in READERS:
         import_plugins("archsim.importers")
-    if model_type not in READERS:
+    if model_type not in READERS and (not model_type or model_type in REFUSED or is_known_elsewhere(model_type)):
         raise _unknown_type(model_type)
     try:
-        document = _document(text, model_type)
+        if model_type in READERS:
+            document = _document(text, model_type, runs_its_class(config))
+        else:
+            document = _from_fields({"architectures": config.get("architectures")} | text, model_type)
     except ArchsimError:
         raise
     except MISFITS as error:
@@ -185,31 +199,68 @@ def towers(config: JsonMapping, width: int) -> JsonObject:
     return {"towers": [stages(name, own, config, _type(config), width) for name, own in held.items()]} if held else {}
 
 
-def _document(text: JsonMapping, model_type: str) -> JsonObject:
-    """The document without its name. Raises SpecError for keys that were not understood."""
+def _document(text: JsonMapping, model_type: str, its_class: bool) -> JsonObject:
+    """The document without its name; its_class: whether a class of transformers is known to run the config. Raises
+    SpecError for keys that were not understood.
+    """
+    text, renamed = under_own_names(text, model_type)
     c = Config(text, DEFAULTS[model_type])
     document = READERS[model_type](c)
     if c.data.get("is_causal") is False:
         document = _encoder(c, document)
-    c.skip("is_encoder_decoder", "tie_word_embeddings", "tie_encoder_decoder")
     _uniform(c)
+    c.skip("is_encoder_decoder", "tie_word_embeddings", "tie_encoder_decoder")
+    c.skip(*(key for pair in renamed.items() if c.read & set(pair) for key in pair))
     _whole_heads(c, document)
     stored, rules = weights(c)
     unread = c.unread()
-    own_code = runs_own_code(c.data, model_type)
-    unknown = [key for key, value in unread.items() if not without_effect(key, value, model_type, own_code)]
-    unknown += [key for key in unread if key == "text_config"]
-    if unknown:
-        listed = ", ".join(quote(key) for key in unknown)
-        raise SpecError(
-            f"model_type {quote(model_type)} has config keys that are not understood: {listed}",
-            code="E103",
-            hints=["it could change the cost; remove it if it does not, or write a spec by hand"],
-        )
+    _refuse_unknown(c, model_type, its_class)
     unused = {"unused": list(unread)} if unread else {}
     cache = stated_cache(c)
     caches = {"kv_cache": cache} if cache is not None else {}
     return {**document, "weights": stored, **caches, **unused, "rules": rules}
+
+
+def _from_fields(text: JsonMapping, model_type: str) -> JsonObject:
+    """The document of a type that nobody knows, read from its fields. Raises SpecError where they do not say enough."""
+    c = Config(text, inferred.DEFAULTS)
+    try:
+        document = inferred.read_fields(c)
+    except SpecError as error:
+        raise _unknown_type(model_type, f", and its fields do not say enough: {error.message}") from None
+    c.skip("tie_word_embeddings")
+    stored, rules = weights(c)
+    unread = c.unread()
+    unknown = [key for key, value in unread.items() if not inferred.ignorable(key, value)]
+    if unknown:
+        listed = ", ".join(quote(key) for key in unknown)
+        raise _unknown_type(model_type, f", and its config has keys that could be parts of their own: {listed}")
+    read_as = {"read_as": inferred.what_it_is_read_as(model_type, document)}
+    return {**document, "weights": stored, **read_as, **({"unused": list(unread)} if unread else {}), "rules": rules}
+
+
+def _refuse_unknown(c: Config, model_type: str, its_class: bool) -> None:
+    """Raise SpecError for keys that nobody read and that may change the cost."""
+    unread, drafting = c.unread(), drafters(c.data)
+    own_code = runs_own_code(c.data, model_type) or bool(drafting)
+    unknown = [key for key, value in unread.items() if not without_effect(key, value, model_type, own_code, its_class)]
+    unknown += [key for key in unread if key == "text_config" or _stands_for_a_default(c, key)]
+    if unknown:
+        listed = ", ".join(quote(key) for key in unknown)
+        of = f"{quote(drafting[0])}, which drafts for another model," if drafting else f"model_type {quote(model_type)}"
+        raise SpecError(
+            f"{of} has config keys that are not understood: {listed}",
+            code="E103",
+            hints=["it could change the cost; remove it if it does not, or write a spec by hand"],
+        )
+
+
+def _stands_for_a_default(c: Config, key: str) -> bool:
+    """Whether a key that nobody read is another family's name of a size that the file does not state: the default of
+    the class would be counted in the place of what the file says.
+    """
+    names = same_size().get(key, frozenset[str]())
+    return any(name in c.read and name not in c.data and name in c.defaults for name in names)
 
 
 def _encoder(c: Config, document: JsonObject) -> JsonObject:
@@ -320,7 +371,7 @@ def says_what_it_is(config: JsonMapping) -> bool:
     return "model_type" in config or "text_config" in config or bool(_type(config))
 
 
-def _unknown_type(model_type: str) -> SpecError:
+def _unknown_type(model_type: str, why: str = "") -> SpecError:
     if model_type in REFUSED:
         reason = f"model_type {quote(model_type)} cannot be imported: {REFUSED[model_type]}"
         return SpecError(reason, code="E112", hints=["describe the part that matters in a spec of your own"])
@@ -331,5 +382,7 @@ def _unknown_type(model_type: str) -> SpecError:
         return SpecError(message, code="E112", hints=[hint, f"known: {listed}"])
     close = difflib.get_close_matches(model_type[:100], READERS, n=3)
     hints = [f"did you mean {' or '.join(quote(name) for name in close)}?"] if close else []
-    message = f"unknown model_type {quote(model_type)}"
+    if is_known_elsewhere(model_type):
+        hints = ["transformers has it: `--via transformers` counts what its own class computes", *hints]
+    message = f"unknown model_type {quote(model_type)}{why}"
     return SpecError(message, code="E112", hints=[*hints, f"known: {listed}"])

@@ -63,6 +63,9 @@ def torchao(q: Config) -> Read:
     q.skip("quant_type_kwargs", "untie_embedding_weights")
     q.only("include_input_output_embeddings", False)
     kind = q.get("quant_type")
+    if kind == "int4_weight_only":
+        sizes = q.get("quant_type_kwargs") or {}
+        return matrices(format_for(q, "quant_type_kwargs", ASYMMETRIC, sizes.get("group_size", 128))), []
     if isinstance(kind, str):
         return matrices(format_for(q, "quant_type", TORCHAO, kind)), []
     held = q.child("quant_type")

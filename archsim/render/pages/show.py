@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -35,7 +36,10 @@ class NamedDocument:
 
     def text(self) -> str:
         """The file as it is, control characters but line ends and tabs escaped."""
-        lines = read_input(self.resolved.path, LARGEST).decode("utf-8", errors="replace").splitlines()
+        from archsim.importers.opening import checkpoint_file
+
+        path = checkpoint_file(str(self.resolved.path)) or self.resolved.path
+        lines = read_input(path, LARGEST).decode("utf-8", errors="replace").splitlines()
         return "".join(inert(line.replace("\t", "    ")) + "\n" for line in lines)
 
     def file(self) -> str:
@@ -44,10 +48,13 @@ class NamedDocument:
 
 
 def find(name: str, kind: str | None = None) -> NamedDocument:
-    """The model, device, format or engine of that name, looked for in this order unless `kind` says which.
+    """The model, device, format or engine of that name, looked for in this order unless `kind` says which; last the
+    checkpoint in a folder that is called so.
 
     Raises UnknownName with the closest names of all kinds, SpecError for a path where there is no file.
     """
+    from archsim.importers.opening import checkpoint_file
+
     errors = []
     for each in CATALOGS:
         if kind in (None, each):
@@ -57,6 +64,8 @@ def find(name: str, kind: str | None = None) -> NamedDocument:
                 errors.append(error)
             else:
                 return found if kind or found.resolved.origin != "path" else _by_content(found)
+    if kind in (None, "model") and os.sep not in name and checkpoint_file(name) is not None:
+        return find(os.path.join(os.curdir, name), kind)
     raise _unknown_name(name, errors)
 
 

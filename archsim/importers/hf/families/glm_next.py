@@ -41,7 +41,13 @@ def glm5_next(c: Config) -> Doc:
                   SIGMOID | grouped_router(c), shared=shared | clamped if shared else None)  # fmt: skip
     ffns = {"dense": glu(act, c.count("intermediate_size"), **clamped), "sparse": experts}
     sparse = layer_types(c, n, ["dense" if i < 3 else "sparse" for i in range(n)], tuple(ffns), key="mlp_layer_types")
-    types = layer_types(c, n, every(n, 4, INDEXED, LINEAR), (LINEAR, INDEXED), renamed={"full_attention": INDEXED})
+    types = layer_types(
+        c,
+        n,
+        every(n, 4, INDEXED, LINEAR),
+        (LINEAR, INDEXED),
+        renamed=dict.fromkeys(("full_attention", "deepseek_sparse_attention"), INDEXED),
+    )
     entries: list[Entry] = []
     for kind, ffn, index in zip(types, sparse, indexer_types(c), strict=True):
         mixing = {"mixer": _mixer(c)} if kind == LINEAR else {"attention": _attention(c, index == "shared")}

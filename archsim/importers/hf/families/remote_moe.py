@@ -7,9 +7,16 @@ from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.deepseek import DEEPSEEK_V3, latent
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers
-from archsim.importers.hf.families.moe import UNIFORM, dense_then_experts, top_k, unnormalized
+from archsim.importers.hf.families.moe import (
+    UNIFORM,
+    dense_then_experts,
+    qwen_entries,
+    shared_expert,
+    top_k,
+    unnormalized,
+)
 from archsim.importers.hf.families.registry import family
-from archsim.importers.hf.parts import attention, decoder, glu, head, heads, moe, rmsnorm, rope
+from archsim.importers.hf.parts import activation, attention, decoder, glu, head, heads, moe, rmsnorm, rope
 
 Doc = JsonObject
 
@@ -221,3 +228,38 @@ def xverse_moe(c: Config) -> Doc:
     ffn = moe(c.count("num_experts"), c.count("moe_top_k"), glu("silu", width), unnormalized(c), shared=shared)
     norm = rmsnorm(c)
     return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": ffn})] * layers(c), norm)
+
+
+# config.json of IFM/K2-Horizon-375B-A23B, which states all keys; what k2_horizon.py of vLLM 0.33 reads
+@family("k2_horizon", vocab_size=250624, hidden_size=6144, intermediate_size=16384, moe_intermediate_size=1792,
+        num_hidden_layers=61, num_attention_heads=48, num_key_value_heads=8, head_dim=128, rope_head_dim=64,
+        num_experts=192, num_experts_per_tok=8, num_shared_experts=1, mlp_only_layers=[0, 1, 2], decoder_sparse_step=1,
+        moe_gate_bias=True, norm_topk_prob=True, router_scaling_factor=2.5, router_score_func="sigmoid",
+        attention_bias=False, query_key_norm=False, layernorm_num_groups=1, hidden_act="silu", rms_norm_eps=1e-6,
+        max_position_embeddings=524288, tie_word_embeddings=False,
+        rope_parameters={"rope_theta": 10000000.0})  # fmt: skip
+def k2_horizon(c: Config) -> Doc:
+    """K2-Horizon: norms in groups of channels, part of each head rotated, experts of a router with a bias behind dense
+    layers, or none at all.
+    """
+    c.skip("mova_num_experts_per_tok", "sliding_window", "use_sliding_window")
+    c.only("mova_num_experts", 0)  # experts of values
+    c.only("attention_gate_func")
+    c.only("dual_chunk_attention_config")
+    groups, norm = c.count("layernorm_num_groups"), rmsnorm(c)
+    spread = norm | ({"groups": groups} if groups > 1 else {})
+    position = rope(c, d_head(c)) | {"dim": c.count("rope_head_dim", default=d_head(c))}
+    block = attention(c, **biased(c, "attention_bias", bias=True), position=position)
+    block |= biased(c, "query_key_norm", qk_norm=norm | {"over": "heads"})
+    base: Doc = {"norm": spread, "attention": block}
+    if not c.get("num_experts"):
+        c.skip("moe_intermediate_size", "num_experts_per_tok", "num_shared_experts", "mlp_only_layers", "moe_gate_bias",
+               "norm_topk_prob", "decoder_sparse_step", "router_scaling_factor", "router_score_func")  # fmt: skip
+        return decoder(c, [("layers", base | {"ffn": gated(c)})] * layers(c), spread)
+    width, act = c.count("moe_intermediate_size"), activation(c, "hidden_act")
+    router: Doc = {"score": c.only("router_score_func", "softmax", "sigmoid"), **unnormalized(c)}
+    router |= biased(c, "moe_gate_bias", selection_bias=True)
+    router |= {} if c.get("router_scaling_factor") in (None, 1) else {"scale": c.number("router_scaling_factor")}
+    shared = shared_expert(act, width, c.get("num_shared_experts"))
+    experts = moe(c.count("num_experts"), top_k(c), glu(act, width), router, shared=shared)
+    return decoder(c, qwen_entries(c, layers(c), base, experts), spread)
