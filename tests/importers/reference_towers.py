@@ -135,9 +135,6 @@ KEYS = {"granite_speech": "encoder_config", "granite_speech_plus": "encoder_conf
         "vibevoice_asr": "acoustic_tokenizer_encoder_config"}  # fmt: skip
 """The key of an encoder's config, where it is another one."""
 
-OTHERS = re.compile(r"generation_|vqmodel")
-"""Parts that draw."""
-
 OWN = {
     ("blip", "vision"): "^vision_model", ("clip", "vision"): "^vision_model|visual_projection",
     ("apertus1p5", "vision"): "vision_tokenizer", ("apertus1p5", "audio"): "audio_tokenizer",
@@ -159,7 +156,7 @@ AUDIO = frozenset({"qwen2_audio", "voxtral", "audioflamingo3", "qwen3_asr", "glm
 
 
 PROJECTORS = frozenset({"adapter_config", "qformer_config", "perceiver_config", "projector_config", "adaptor_config",
-                        "high_res_vision_config", "projector_patch_to_query_dict", "semantic_model_config",
+                        "high_res_vision_config", "vq_config", "projector_patch_to_query_dict", "semantic_model_config",
                         "semantic_tokenizer_encoder_config", "diffusion_head_config",
                         "word_timestamp_config"})  # fmt: skip
 """Mappings beside an encoder's that say how it is projected."""
@@ -171,7 +168,7 @@ OF_TEXT_TOO = frozenset({"idefics2", "kosmos-2", "kosmos-2.5"})
 
 def is_own(name: str, model_type: str, tower: str) -> bool:
     """Whether a parameter belongs to the encoder."""
-    if LANGUAGE.search(name) or OTHERS.search(name):
+    if LANGUAGE.search(name):
         return False
     return re.search(OWN.get((model_type, tower), ""), name) is not None
 

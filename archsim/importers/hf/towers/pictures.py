@@ -217,9 +217,9 @@ def internvl_chat(c: Config, around: Around) -> list[Doc]:
          attention_heads=16, num_channels=3, intermediate_size=5120, vision_output_dim=7680, image_size=448,
          patch_size=14, norm_eps=1e-5, max_num_tiles=4, intermediate_layers_indices=[3, 7, 15, 23, 30])  # fmt: skip
 def mllama(c: Config, around: Around) -> list[Doc]:
-    """Llama 3.2 Vision: layers that see all tiles of an image at once, tables for the place of a tile, more layers whose
-    branches have a learned factor, and what some layers gave beside each other. Its vectors are attended to and take no
-    place among the tokens.
+    """Llama 3.2 Vision: layers that see all tiles of an image at once, tables for the place of a tile, more layers
+    whose branches have a learned factor, and what some layers gave beside each other. Its vectors are attended to and
+    take no place among the tokens.
     """
     d, n, tiles = c.count("hidden_size"), c.count("attention_heads"), c.count("max_num_tiles")
     first, rows, taps = layernorm(c.number("norm_eps")), squares(c) + 1, c.get("intermediate_layers_indices")

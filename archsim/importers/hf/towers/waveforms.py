@@ -7,7 +7,19 @@ from __future__ import annotations
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.parts import heads
-from archsim.importers.hf.towers.parts import ROTARY, act, layer, layernorm, layers, linear, mha, mlp, norm, rmsnorm
+from archsim.importers.hf.towers.parts import (
+    ROTARY,
+    act,
+    held,
+    layer,
+    layernorm,
+    layers,
+    linear,
+    mha,
+    mlp,
+    norm,
+    rmsnorm,
+)
 from archsim.importers.hf.towers.registry import Around, encoder
 from archsim.importers.hf.towers.resamplers import part
 
@@ -173,11 +185,6 @@ def vibevoice(c: Config, around: Around) -> list[Doc]:
         *diffusion(head, c, width),
         *connector(width),
     ]
-
-
-def held(name: str, *stages: Doc, width: int | None = None) -> Doc:
-    """Stages whose weights are held, over vectors of this width."""
-    return {"kind": "unused", "name": name, "width": width, "stages": [*stages]}
 
 
 def diffusion(h: Config, c: Config, d: int) -> list[Doc]:
