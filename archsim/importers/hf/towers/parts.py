@@ -80,7 +80,7 @@ def two_layers(d: int, activation: str, bias: bool = True, inner: int | None = N
 
 def held(name: str, *stages: Doc, width: int | None = None) -> Doc:
     """Stages whose weights are held and that do not run, over vectors of this width."""
-    return {"kind": "unused", "name": name, "width": width, "stages": [*stages]}
+    return {"kind": "unused", "name": name, "stages": [*stages]} | ({"width": width} if width else {})
 
 
 def patches(d: int, size: int, *, channels: int = 3, frames: int = 1, bias: bool = True) -> Doc:
