@@ -106,6 +106,9 @@ FAMILIES |= {
     "fun_asr_nano": ({}, {"hidden_size": 48, "num_hidden_layers": 5, "num_timestamp_prediction_layers": 2,
                           "num_stacked_frames": 3, "fsmn_kernel_size": 5, "intermediate_size": 70}),
     "vibevoice_asr": ({}, SAMPLES), "vibevoice": ({}, SAMPLES),
+    "kyutai_speech_to_text": ({}, {"num_filters": 8, "upsampling_ratios": [5, 2], "hidden_size": 48, "head_dim": 8,
+                                   "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 3,
+                                   "use_conv_shortcut": True, "upsample_groups": 48, "codebook_size": 32}),
     "nemo_speechlm": ({}, {"asr_config": {"hidden_size": 80, "num_attention_heads": 4, "num_hidden_layers": 3},
                            "diarization_config": {"model_type": "nemotron3_diarization",
                                                   "audio_config": {"hidden_size": 64, "num_hidden_layers": 2},
@@ -131,17 +134,18 @@ SOUNDS: dict[str, tuple[dict[str, Any], ...]] = {
 }  # fmt: skip
 """The same of the encoder of sound beside that of images."""
 
-KEYS = {"granite_speech": "encoder_config", "granite_speech_plus": "encoder_config",
+KEYS = {"granite_speech": "encoder_config", "kyutai_speech_to_text": "codec_config",
+        "granite_speech_plus": "encoder_config",
         "vibevoice_asr": "acoustic_tokenizer_encoder_config"}  # fmt: skip
 """The key of an encoder's config, where it is another one."""
 
-OTHERS = re.compile(r"generation_|vqmodel")
-"""Parts that draw."""
+CLASSES = {"kyutai_speech_to_text": "KyutaiSpeechToTextForConditionalGeneration"}
+"""Classes with an encoder that the usual one lacks."""
 
 OWN = {
     ("blip", "vision"): "^vision_model", ("clip", "vision"): "^vision_model|visual_projection",
     ("apertus1p5", "vision"): "vision_tokenizer", ("apertus1p5", "audio"): "audio_tokenizer",
-    ("git", "vision"): "image_encoder|visual_projection|img_temp",
+    ("kyutai_speech_to_text", "audio"): "codec_model", ("git", "vision"): "image_encoder|visual_projection|img_temp",
     ("phi4_multimodal", "vision"): "image_embed", ("phi4_multimodal", "audio"): "audio_embed",
     ("gemma4", "audio"): "audio", ("gemma4", "vision"): "vision",
     ("qwen3_omni_moe_thinker", "audio"): "audio_tower", ("nemotron_h_omni", "audio"): "audio",
@@ -154,12 +158,13 @@ MISSING: dict[tuple[str, str], dict[str, Any]] = {
 """What the default config of a class lacks."""
 
 AUDIO = frozenset({"qwen2_audio", "voxtral", "audioflamingo3", "qwen3_asr", "glmasr", "moss_transcribe_diarize",
-                   "omniasr", "fun_asr_nano", "vibevoice_asr", "vibevoice", "nemo_speechlm"})  # fmt: skip
+                   "omniasr", "fun_asr_nano", "vibevoice_asr", "vibevoice", "nemo_speechlm",
+                   "kyutai_speech_to_text"})  # fmt: skip
 """Families that only hear."""
 
 
 PROJECTORS = frozenset({"adapter_config", "qformer_config", "perceiver_config", "projector_config", "adaptor_config",
-                        "high_res_vision_config", "projector_patch_to_query_dict", "semantic_model_config",
+                        "high_res_vision_config", "vq_config", "projector_patch_to_query_dict", "semantic_model_config",
                         "semantic_tokenizer_encoder_config", "diffusion_head_config",
                         "word_timestamp_config"})  # fmt: skip
 """Mappings beside an encoder's that say how it is projected."""
@@ -171,7 +176,7 @@ OF_TEXT_TOO = frozenset({"idefics2", "kosmos-2", "kosmos-2.5"})
 
 def is_own(name: str, model_type: str, tower: str) -> bool:
     """Whether a parameter belongs to the encoder."""
-    if LANGUAGE.search(name) or OTHERS.search(name):
+    if LANGUAGE.search(name):
         return False
     return re.search(OWN.get((model_type, tower), ""), name) is not None
 
@@ -191,7 +196,8 @@ def row(model_type: str, more: dict[str, Any], tower: str) -> dict[str, Any]:
     config = transformers.CONFIG_MAPPING[model_type](**{key: own}, **text, **OUTER.get(model_type, {}))
     maps = (auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
             auto.MODEL_MAPPING_NAMES)  # fmt: skip
-    name = next(found[model_type] for found in maps if model_type in found)
+    usual_name = next(found[model_type] for found in maps if model_type in found)
+    name = CLASSES.get(model_type, usual_name)
     with torch.device("meta"):
         model = getattr(transformers, name)(config)
     count = sum(p.numel() for n, p in model.named_parameters() if is_own(n, model_type, tower))

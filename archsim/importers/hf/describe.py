@@ -182,6 +182,7 @@ TOWERS = {"vision": "vision_config", "audio": "audio_config"}
 NAMED_OTHERWISE = {
     ("audio", "granite_speech"): "encoder_config", ("audio", "granite_speech_plus"): "encoder_config",
     ("audio", "vibevoice_asr"): "acoustic_tokenizer_encoder_config",
+    ("audio", "kyutai_speech_to_text"): "codec_config",
 }  # fmt: skip
 """(tower, model_type) -> the key, where a family has another one."""
 

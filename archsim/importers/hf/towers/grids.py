@@ -1,18 +1,24 @@
 """Encoders of images that convolve over a grid or see an image twice: DaViT of Florence-2, DeepSeek-VL's SigLIP beside
-SAM, the tokenizer of Apertus 1.5; and SigLIP with Aria's resampler and with UltraVBERT's projector.
+SAM, the tokenizers of Apertus 1.5 and Janus; and SigLIP with Aria's resampler and with UltraVBERT's projector.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.towers.parts import (
     act,
+    held,
+    layer,
     layernorm,
+    layers,
     linear,
     mha,
     mlp,
     norm,
+    patch_size,
     patches,
     rmsnorm,
     squares,
@@ -21,6 +27,7 @@ from archsim.importers.hf.towers.parts import (
 from archsim.importers.hf.towers.pictures import SIGLIP, body
 from archsim.importers.hf.towers.projectors import SAM, sam, sam_neck
 from archsim.importers.hf.towers.registry import Around, encoder
+from archsim.importers.hf.towers.resamplers import part
 from archsim.importers.hf.towers.variants import PLAIN, plain, summed
 
 Doc = JsonObject
@@ -151,15 +158,17 @@ def attending(d: int) -> Doc:
     return {"kind": "residual", "stages": [norm(GROUPED), {"kind": "attend", "attention": attention}]}
 
 
-def vqgan(c: Config, channels: int) -> list[Doc]:
-    """The encoder of VQGAN (arXiv:2012.09841): residual convolutions on a grid that halves, from single pixels on."""
-    base, depth, out = c.count("base_channels"), c.count("num_res_blocks"), c.count("latent_channels")
-    wide, where = c.get("channel_multiplier"), c.get("attn_resolutions") or ()
+def vqgan(c: Config, out: int, attends: Sequence[bool]) -> list[Doc]:
+    """The encoder of VQGAN (arXiv:2012.09841): residual convolutions on a grid that halves, from single pixels on.
+    attends: on which of the grids there is attention too.
+    """
+    base, depth, channels = c.count("base_channels"), c.count("num_res_blocks"), c.count("in_channels")
+    wide = c.get("channel_multiplier")
     found: list[Doc] = [patches(base, 1, channels=channels) | {"kernel": 3}]
     before = 1
     for i, times in enumerate(wide):
         d = base * times
-        also = [attending(d)] if c.count("resolution") // 2**i in where else []
+        also = [attending(d)] if attends[i] else []
         rest = {"kind": "residual", "skip": False, "repeat": depth - 1, "stages": [resnet(d, False), *also]}
         found += [resnet(d, times != before), *also, *([rest] if depth > 1 else [])]
         found += [{"kind": "conv2d", "d": d, "stride": 2, "bias": True}] if i + 1 < len(wide) else []
@@ -175,5 +184,68 @@ def vqgan(c: Config, channels: int) -> list[Doc]:
 def apertus(c: Config, around: Around) -> list[Doc]:
     """Apertus 1.5: every vector is told by the entry of a codebook that it is most like, whose number is a token."""
     c.skip("spatial_scale_factor")
-    found = vqgan(c, c.count("in_channels"))
+    where, grids = c.get("attn_resolutions") or (), range(len(c.get("channel_multiplier")))
+    found = vqgan(c, c.count("latent_channels"), [c.count("resolution") // 2**i in where for i in grids])
     return [*found, linear(c.count("embed_dim")), linear(c.count("codebook_size"), bias=False)]
+
+
+VQ: Doc = {
+    "embed_dim": 8, "num_embeddings": 16384, "double_latent": False, "latent_channels": 256, "in_channels": 3,
+    "base_channels": 128, "channel_multiplier": [1, 1, 2, 2, 4], "num_res_blocks": 2, "out_channels": 3,
+    "projection_dim": 2048, "num_hidden_layers": 2, "image_token_embed_dim": 2048,
+}  # fmt: skip
+"""JanusVQVAEConfig."""
+
+
+def drawing(v: Config) -> list[Doc]:
+    """What turns images into codes, codes into images, and both into vectors of the language model."""
+    d, latent, rows = v.count("embed_dim"), v.count("latent_channels"), v.count("num_embeddings")
+    out, wide = latent * (2 if v.get("double_latent") else 1), v.count("projection_dim")
+    last = [False] * (len(v.get("channel_multiplier")) - 1) + [True]
+    codes = {"kind": "vectors", "name": "codes", "n": rows}
+    deeper = [linear(wide) for _ in range(v.count("num_hidden_layers") - 1)]
+    return [
+        held("encode", *vqgan(v, out, last), linear(d), codes, width=1),
+        held("decode", linear(latent), *vqgan_decoder(v), width=d),
+        held("drawn", codes, linear(wide), *deeper, width=d),
+        held("guess", linear(wide), linear(rows), width=v.count("image_token_embed_dim")),
+    ]
+
+
+def vqgan_decoder(v: Config) -> list[Doc]:
+    """The other way round, with one block more on every grid; attention on the coarsest."""
+    widths = [v.count("base_channels") * times for times in v.get("channel_multiplier")][::-1]
+    before, depth = widths[0], v.count("num_res_blocks")
+    conv: Doc = {"kind": "conv2d", "bias": True}
+    found: list[Doc] = [conv | {"d": before}, resnet(before, False), attending(before), resnet(before, False)]
+    for i, d in enumerate(widths):
+        also = [attending(d)] if i == 0 else []
+        found += [resnet(d, d != before), *also]
+        found.append({"kind": "residual", "skip": False, "repeat": depth, "stages": [resnet(d, False), *also]})
+        found += [conv | {"d": d}] if i + 1 < len(widths) else []
+        before = d
+    return [*found, norm(GROUPED), conv | {"d": v.count("out_channels")}]
+
+
+# JanusVisionConfig
+@encoder("vision", "janus", hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, num_channels=3,
+         image_size=384, patch_size=16, hidden_act="gelu", layer_norm_eps=1e-6, mlp_ratio=4.0, attention_bias=True,
+         projection_dim=2048, use_qk_norm=False, depth=2)  # fmt: skip
+def janus(c: Config, around: Around) -> list[Doc]:
+    """Janus: SigLIP and matrices to the width of the language model; the codes that it draws images with, and what
+    makes pictures of them, are held, and reading an image does not use them.
+    """
+    d, first = c.count("hidden_size"), layernorm(c.number("layer_norm_eps"))
+    c.only("use_qk_norm", False)
+    c.skip("num_image_tokens", "hidden_dropout_rate")
+    attention = mha(c.count("num_attention_heads"), d, qkv_bias=bool(c.get("attention_bias")), out_bias=True)
+    one, wide = layer(first, attention, mlp(act(c, "hidden_act"), int(d * c.number("mlp_ratio")))), "projection_dim"
+    return [
+        patches(d, patch_size(c), channels=c.count("num_channels")),
+        {"kind": "positions", "rows": squares(c)},
+        layers(c.count("num_hidden_layers"), one),
+        norm(first),
+        *(linear(c.count(wide), activation=act(c, "hidden_act")) for _ in range(c.count("depth") - 1)),
+        linear(c.count(wide)),
+        *drawing(part(around, "vq_config", VQ)),
+    ]

@@ -78,6 +78,11 @@ def two_layers(d: int, activation: str, bias: bool = True, inner: int | None = N
     return [linear(inner or d, bias, activation), linear(d, bias)]
 
 
+def held(name: str, *stages: Doc, width: int | None = None) -> Doc:
+    """Stages whose weights are held and that do not run, over vectors of this width."""
+    return {"kind": "unused", "name": name, "stages": [*stages]} | ({"width": width} if width else {})
+
+
 def patches(d: int, size: int, *, channels: int = 3, frames: int = 1, bias: bool = True) -> Doc:
     """The patch embedding."""
     found: Doc = {"kind": "patches", "d": d, "size": size, "channels": channels, "bias": bias}

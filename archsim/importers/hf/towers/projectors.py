@@ -132,29 +132,6 @@ def minicpmv(c: Config, around: Around) -> list[Doc]:
     ]  # fmt: skip
 
 
-# JanusVisionConfig
-@encoder("vision", "janus", hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, num_channels=3,
-         image_size=384, patch_size=16, hidden_act="gelu", layer_norm_eps=1e-6, mlp_ratio=4.0, attention_bias=True,
-         projection_dim=2048, use_qk_norm=False, depth=2)  # fmt: skip
-def janus(c: Config, around: Around) -> list[Doc]:
-    """Janus: SigLIP and matrices to the width of the language model; the tokens that it draws images with are another
-    part, which reading an image does not use.
-    """
-    d, first = c.count("hidden_size"), layernorm(c.number("layer_norm_eps"))
-    c.only("use_qk_norm", False)
-    c.skip("num_image_tokens", "hidden_dropout_rate")
-    attention = mha(c.count("num_attention_heads"), d, qkv_bias=bool(c.get("attention_bias")), out_bias=True)
-    one, wide = layer(first, attention, mlp(act(c, "hidden_act"), int(d * c.number("mlp_ratio")))), "projection_dim"
-    return [
-        patches(d, patch_size(c), channels=c.count("num_channels")),
-        {"kind": "positions", "rows": squares(c)},
-        layers(c.count("num_hidden_layers"), one),
-        norm(first),
-        *(linear(c.count(wide), activation=act(c, "hidden_act")) for _ in range(c.count("depth") - 1)),
-        linear(c.count(wide)),
-    ]
-
-
 # Lfm3VlVisionConfig
 @encoder("vision", "lfm3_vl", hidden_size=1024, intermediate_size=2560, in_channels=3, patch_size=16,
          spatial_merge_size=2, temporal_patch_size=2, num_hidden_layers=14, num_attention_heads=16,

@@ -7,7 +7,19 @@ from __future__ import annotations
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.parts import heads
-from archsim.importers.hf.towers.parts import ROTARY, act, layer, layernorm, layers, linear, mha, mlp, norm, rmsnorm
+from archsim.importers.hf.towers.parts import (
+    ROTARY,
+    act,
+    held,
+    layer,
+    layernorm,
+    layers,
+    linear,
+    mha,
+    mlp,
+    norm,
+    rmsnorm,
+)
 from archsim.importers.hf.towers.registry import Around, encoder
 from archsim.importers.hf.towers.resamplers import part
 
@@ -175,11 +187,6 @@ def vibevoice(c: Config, around: Around) -> list[Doc]:
     ]
 
 
-def held(name: str, *stages: Doc, width: int | None = None) -> Doc:
-    """Stages whose weights are held, over vectors of this width."""
-    return {"kind": "unused", "name": name, "width": width, "stages": [*stages]}
-
-
 def diffusion(h: Config, c: Config, d: int) -> list[Doc]:
     """A head that makes a latent vector out of noise, told by what the language model gave (adaptive norms)."""
     bias, latent = bool(h.get("mlp_bias")), c.count("hidden_size")
@@ -279,27 +286,101 @@ def nemotron_transcribe(c: Config, around: Around) -> list[Doc]:
     return [joined, dated, linear(around.width)]
 
 
+def seanet(c: Config, plain: Doc) -> list[Doc]:
+    """SEANet's encoder as EnCodec has it (arXiv:2210.13438), but for its last convolution: a waveform becomes shorter
+    and wider step by step, behind residual convolutions. ReLU stands for ELU. plain: a convolution of it.
+    """
+    d, n, shortcut = c.count("num_filters"), c.get("num_residual_layers"), bool(c.get("use_conv_shortcut"))
+    found: list[Doc] = [plain | {"d": d, "kernel": c.count("kernel_size"), "channels": c.count("audio_channels")}]
+    for ratio in c.get("upsampling_ratios")[::-1]:
+        found += block(n, bottleneck(c, plain, d, shortcut))
+        d *= 2
+        found.append(plain | {"d": d, "kernel": 2 * ratio, "stride": ratio})
+    return found
+
+
+def bottleneck(c: Config, plain: Doc, d: int, shortcut: bool) -> Doc:
+    """Two convolutions through fewer channels, beside one of the input or the input itself."""
+    inner = {"d": d // c.count("compress"), "kernel": c.count("residual_kernel_size"), "activation": "relu"}
+    other = {"shortcut": [plain | {"d": d, "kernel": 1}]} if shortcut else {}
+    return residual(plain | inner, plain | {"d": d, "kernel": 1}, **other)
+
+
 # WavTokenizerEncoderConfig
 @encoder("audio", "apertus1p5", audio_channels=1, num_filters=32, upsampling_ratios=[6, 5, 5, 4], num_residual_layers=1,
          compress=2, use_conv_shortcut=True, norm_type="weight_norm", kernel_size=7, last_kernel_size=7,
          residual_kernel_size=3, num_lstm_layers=2, hidden_size=512, codebook_size=4096)  # fmt: skip
 def apertus_audio(c: Config, around: Around) -> list[Doc]:
-    """Apertus 1.5: WavTokenizer's encoder (SEANet, arXiv:2210.13438); the entry of a codebook that a vector is nearest
-    to is a token. ReLU stands for ELU.
-    """
+    """Apertus 1.5: WavTokenizer's encoder; the entry of a codebook that a vector is nearest to is a token."""
     c.skip("sampling_rate", "dilation_growth_rate", "use_causal_conv", "pad_mode", "codebook_dim", "norm_eps",
            *(key for key in c.data if key.startswith(("decoder_", "adanorm_"))))  # fmt: skip
-    normed = {"weight_norm": True} if c.only("norm_type", "weight_norm", "time_group_norm") == "weight_norm" else {
-        "norm": layernorm(1e-5)}  # fmt: skip
+    by_length = c.only("norm_type", "weight_norm", "time_group_norm") == "weight_norm"
+    normed: Doc = {"weight_norm": True} if by_length else {"norm": layernorm(1e-5)}
     plain: Doc = {"kind": "conv", "activation": None, **normed}
-    d, n, shortcut = c.count("num_filters"), c.get("num_residual_layers"), bool(c.get("use_conv_shortcut"))
-    found: list[Doc] = [plain | {"d": d, "kernel": c.count("kernel_size"), "channels": c.count("audio_channels")}]
-    for ratio in c.get("upsampling_ratios")[::-1]:
-        inner = plain | {"d": d // c.count("compress"), "kernel": c.count("residual_kernel_size"), "activation": "relu"}
-        other = {"shortcut": [plain | {"d": d, "kernel": 1}]} if shortcut else {}
-        found += block(n, residual(inner, plain | {"d": d, "kernel": 1}, **other))
-        d *= 2
-        found.append(plain | {"d": d, "kernel": 2 * ratio, "stride": ratio})
-    code = linear(c.count("codebook_size"), bias=False) | {"fixed": True}
     last = plain | {"d": c.count("hidden_size"), "kernel": c.count("last_kernel_size")}
-    return [*found, {"kind": "lstm", "n": c.count("num_lstm_layers")}, last, code]
+    return [*seanet(c, plain), {"kind": "lstm", "n": c.count("num_lstm_layers")}, last, nearest(c)]
+
+
+def nearest(c: Config) -> Doc:
+    """Distances to the entries of a codebook, which is no parameter."""
+    return linear(c.count("codebook_size"), bias=False) | {"fixed": True}
+
+
+# MimiConfig
+@encoder("audio", "kyutai_speech_to_text", audio_channels=1, hidden_size=512, num_filters=64, num_residual_layers=1,
+         upsampling_ratios=[8, 6, 5, 4], kernel_size=7, last_kernel_size=3, residual_kernel_size=3, compress=2,
+         codebook_size=2048, num_quantizers=32, use_conv_shortcut=False, vector_quantization_hidden_dimension=256,
+         num_semantic_quantizers=1, upsample_groups=512, num_hidden_layers=8, intermediate_size=2048,
+         num_attention_heads=8, num_key_value_heads=8, hidden_act="gelu", norm_eps=1e-5, sliding_window=250,
+         attention_bias=False)  # fmt: skip
+def kyutai(c: Config, around: Around) -> list[Doc]:
+    """Kyutai's speech to text: Mimi's encoder and the search for codes; its decoder is held."""
+    c.skip("sampling_rate", "dilation_growth_rate", "use_causal_conv", "pad_mode", "codebook_dim", "trim_right_ratio",
+           "layer_scale_initial_scale", "use_streaming", "frame_rate", "_frame_rate", "use_cache",
+           "tie_word_embeddings")  # fmt: skip
+    d, inner = c.count("hidden_size"), c.count("vector_quantization_hidden_dimension")
+    plain: Doc = {"kind": "conv", "activation": None}
+    stack, into = mimi_layers(c), linear(inner, bias=False)
+    meant, all_codes = c.count("num_semantic_quantizers"), c.count("num_quantizers")
+    search = [
+        {
+            "kind": "branch",
+            "name": name,
+            "stages": [into, *({"kind": "branch", "n": k, "stages": [nearest(c)]} for k in n)],
+        }
+        for name, n in (("semantic", [meant]), ("acoustic", [all_codes - meant] if all_codes > meant else []))
+    ]
+    out = held("codes", linear(d, bias=False), width=inner)
+    finer = plain | {"d": d, "kernel": 4, "groups": c.count("upsample_groups"), "bias": False}
+    return [
+        *seanet(c, plain),
+        plain | {"d": d, "kernel": c.count("last_kernel_size")},
+        stack,
+        plain | {"d": d, "kernel": 4, "stride": 2, "bias": False},
+        *search,
+        out,
+        out,
+        held("decoder", finer, stack, *seanet_decoder(c, plain)),
+    ]
+
+
+def mimi_layers(c: Config) -> Doc:
+    """Layers that look back over a window, with a learned factor for each channel."""
+    d, n, first = c.count("hidden_size"), c.count("num_attention_heads"), layernorm(c.number("norm_eps"))
+    head = c.count("head_dim", default=d // n)
+    bias = {"bias": True} if c.get("attention_bias") else {}
+    mask = {"kind": "sliding", "window": c.count("sliding_window")}
+    attention = heads(n, c.count("num_key_value_heads"), head, position=ROTARY, mask=mask, **bias)
+    ffn = mlp(act(c, "hidden_act"), c.count("intermediate_size"), False)
+    return layers(c.count("num_hidden_layers"), layer(first, attention, ffn, layer_scale="channel"))
+
+
+def seanet_decoder(c: Config, plain: Doc) -> list[Doc]:
+    """The other way round."""
+    ratios, n, shortcut = c.get("upsampling_ratios"), c.get("num_residual_layers"), bool(c.get("use_conv_shortcut"))
+    d = c.count("num_filters") * 2 ** len(ratios)
+    found: list[Doc] = [plain | {"d": d, "kernel": c.count("kernel_size")}]
+    for ratio in ratios:
+        d //= 2
+        found += [plain | {"d": d, "kernel": 2 * ratio}, *block(n, bottleneck(c, plain, d, shortcut))]
+    return [*found, plain | {"d": c.count("audio_channels"), "kernel": c.count("last_kernel_size")}]
