@@ -129,6 +129,12 @@ def test_a_file_that_names_the_class_of_transformers_beside_old_code_is_read_as_
             from_config(changed | {"architectures": named})
 
 
+SMALL: dict[str, dict[str, Any]] = {
+    config["model_type"]: config
+    for file in ("small.json", "small_more.json")
+    for config in json.loads(Path(__file__).with_name(file).read_text("utf-8")).values()
+}
+
 GPT2 = {"model_type": "gpt2", "vocab_size": 128, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32}
 
 
@@ -149,6 +155,24 @@ def test_another_familys_name_of_a_size_is_not_passed_over_for_the_default(own: 
     with pytest.raises(SpecError, match=f"not understood: `{other}`"):
         from_config(config)
     assert from_config(LLAMA | {other: LLAMA[own]})["unused"] == [other]
+
+
+def test_nor_is_one_that_the_reader_passes_over() -> None:
+    """Mamba's files have `d_model` beside `hidden_size`."""
+    mamba = {"model_type": "mamba", "hidden_size": 64, "d_model": 64, "num_hidden_layers": 2, "vocab_size": 128}
+    assert from_config(mamba)["d_model"] == 64
+    with pytest.raises(SpecError, match="not understood: `d_model`"):
+        from_config({key: value for key, value in mamba.items() if key != "hidden_size"})
+
+
+@pytest.mark.parametrize("model_type", sorted(class_keys().aliases.keys() & SMALL.keys()))
+def test_aliases_of_every_family_are_read(model_type: str) -> None:
+    """Each key under its other names gives the same document."""
+    config, names = SMALL[model_type], class_keys().aliases[model_type]
+    for alias, own in names.items():
+        if own in config and alias not in config:
+            renamed = {alias if key == own else key: value for key, value in config.items()}
+            assert from_config(renamed, "x") == from_config(config, "x"), alias
 
 
 EXAONE = {

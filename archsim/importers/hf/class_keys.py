@@ -184,12 +184,15 @@ def under_own_names(config: JsonMapping, model_type: str) -> tuple[JsonMapping, 
 def same_size() -> Mapping[str, frozenset[str]]:
     """Key -> all names that families of transformers give to the same size: width, layers, heads, experts."""
     pairs = {frozenset(pair) for names in class_keys().aliases.values() for pair in names.items()}
-    groups = [frozenset(key for pair in pairs if size in pair for key in pair) for size in SIZES]
+    groups = [frozenset(key for pair in pairs if size in pair for key in pair) - NOT_THE_SAME for size in SIZES]
     return {key: group for group in groups for key in group}
 
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_local_experts")
 """Keys of sizes that have many names."""
+
+NOT_THE_SAME = {"num_key_value_heads"}
+"""A size that families without it take from another one."""
 
 
 @lru_cache(maxsize=1)

@@ -75,22 +75,25 @@ class Config:
     def __init__(self, data: JsonMapping, defaults: JsonMapping, where: str = "") -> None:
         self.data, self.defaults, self.where = data, defaults, where
         self.read: set[str] = set()
+        self.skipped: set[str] = set()
         self.children: list[Config] = []
 
     def changed(self, **values: object) -> Config:
         """The same with some values replaced; what is read there counts as read here."""
         other = Config({**self.data, **values}, self.defaults, self.where)
-        other.read, other.children = self.read, self.children
+        other.read, other.skipped, other.children = self.read, self.skipped, self.children
         return other
 
     def get(self, key: str, default: object = None) -> Any:
         """The value as written (null stays None), else the family's default, else `default`."""
         self.read.add(key)
+        self.skipped.discard(key)
         return self.data[key] if key in self.data else self.defaults.get(key, default)
 
     def first(self, *keys: str) -> Any:
         """The value of the first key that is there and not null: a field that has had several names."""
         self.read.update(keys)
+        self.skipped.difference_update(keys)
         given = [self.data[k] for k in keys if self.data.get(k) is not None]
         return given[0] if given else next((self.defaults[k] for k in keys if k in self.defaults), None)
 
@@ -135,6 +138,7 @@ class Config:
 
     def skip(self, *keys: str) -> None:
         """Keys that have no influence in this family, or not beside the others."""
+        self.skipped.update(key for key in keys if key not in self.read)
         self.read.update(keys)
 
     def only(self, key: str, *allowed: object) -> Any:

@@ -245,7 +245,8 @@ def _refuse_unknown(c: Config, model_type: str, its_class: bool) -> None:
     unread, drafting = c.unread(), drafters(c.data)
     own_code = runs_own_code(c.data, model_type) or bool(drafting)
     unknown = [key for key, value in unread.items() if not without_effect(key, value, model_type, own_code, its_class)]
-    unknown += [key for key in unread if key == "text_config" or _stands_for_a_default(c, key)]
+    unknown += [key for key in unread if key == "text_config"]
+    unknown += [key for key in c.data if (key in unread or key in c.skipped) and _stands_for_a_default(c, key)]
     if unknown:
         listed = ", ".join(quote(key) for key in unknown)
         of = f"{quote(drafting[0])}, which drafts for another model," if drafting else f"model_type {quote(model_type)}"
@@ -257,11 +258,11 @@ def _refuse_unknown(c: Config, model_type: str, its_class: bool) -> None:
 
 
 def _stands_for_a_default(c: Config, key: str) -> bool:
-    """Whether a key that nobody read is another family's name of a size that the file does not state: the default of
-    the class would be counted in the place of what the file says.
+    """Whether a key that nobody read, or that is passed over, is another name of a size that the file does not state:
+    the default of the class would be counted in the place of what the file says.
     """
-    names = same_size().get(key, frozenset[str]())
-    return any(name in c.read and name not in c.data and name in c.defaults for name in names)
+    read = c.read - c.skipped
+    return any(name in read and name not in c.data and name in c.defaults for name in same_size().get(key, ()))
 
 
 def _encoder(c: Config, document: JsonObject) -> JsonObject:
