@@ -301,4 +301,4 @@ def test_inkling() -> None:
     )
     vision = module("inkling.modeling_inkling.InklingVisionModel", config)
     wanted = counted(lambda: vision(torch.zeros(6, 2, 8, 8, 3)))
-    assert of_stages(stages("vision", config.to_dict(), {}, "inkling_mm_model", WIDTH), one_image((2, 3))) == wanted
+    assert of_stages(stages("vision", config.to_dict(), {}, "inkling_mm_model", WIDTH), one_image((8, 12))) == wanted
