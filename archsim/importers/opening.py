@@ -85,7 +85,12 @@ def import_document(name: str) -> tuple[Path, JsonObject] | None:
 
     own = folder_name(path) if path.name == "config.json" else path.stem
     held = _read_json(path)
-    return path, _as_processed(path, from_config(held, own or None), str(held.get("model_type")))
+    document = from_config(held, own or None)
+    if "read_as" in document:
+        from archsim.importers.safetensors import beside_index
+
+        document = beside_index(path, document)
+    return path, _as_processed(path, document, str(held.get("model_type")))
 
 
 def checkpoint_file(name: str) -> Path | None:

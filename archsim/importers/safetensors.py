@@ -182,8 +182,7 @@ def from_safetensors(path: Path, beside: Callable[[Path], JsonObject]) -> JsonOb
     described, stored = sum(own.values()), sum(n for cls, n in found.params.items() if cls in own)
     _same(path, described, stored)
     if "read_as" in document:
-        more = f"; {abs(stored - described):,} {'more' if stored > described else 'fewer'} parameters are stored"
-        document["read_as"] += "; as many parameters as are stored" if stored == described else more
+        document["read_as"] += _beside_stored(described, stored)
     usual = {cls: fmt for cls, fmt in document["weights"].items() if "." not in cls}
     if towers := tower_params(tensors):
         document["towers"] = [{"name": name, "params": params} for name, params in towers.items()]
@@ -192,6 +191,35 @@ def from_safetensors(path: Path, beside: Callable[[Path], JsonObject]) -> JsonOb
         for cls in own if found.bytes.get(cls)
     }  # fmt: skip
     return document
+
+
+def beside_index(config: Path, document: JsonObject) -> JsonObject:
+    """The document of a config.json of an unknown type, compared with the size that the index beside it states: of
+    values of one plain format. Raises SpecError (E110) where that is another model's.
+    """
+    from archsim.spec.format import stored_format
+    from archsim.spec.load import model_from
+    from archsim.spec.stored_weights import stored_weights
+
+    index = config.with_name("model.safetensors.index.json")
+    fmt = stored_format(document["weights"]["default"])
+    if len(document["weights"]) > 1 or not fmt.plain or not is_file(index):
+        return document
+    metadata = _parse_json(index, read_input(index, MAX_HEADER)).get("metadata")
+    size = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if not isinstance(size, int) or "towers" in document:
+        return document
+    described = sum(_numel(weight) * len(weight.layers) for weight in stored_weights(model_from(document))[1])
+    stored = round(size / fmt.bytes)
+    _same(index, described, stored)
+    return document | {"read_as": document["read_as"] + _beside_stored(described, stored)}
+
+
+def _beside_stored(described: int, stored: int) -> str:
+    """How many parameters are stored, beside those of a config that was read from its fields."""
+    if stored == described:
+        return "; as many parameters as are stored"
+    return f"; {abs(stored - described):,} {'more' if stored > described else 'fewer'} parameters are stored"
 
 
 def _numel(weight: Any) -> int:

@@ -22,7 +22,7 @@ class ImageRule(Spec):
     too (Gemma 4). pad: an image of more than max_pixels, or than `edge` on a side, is made smaller, and padded (Kimi).
     fixed: `edge` x `edge`. as_is: not resized; its last row of pieces is filled up, and a column of them is added
     (Inkling). tiles: cut as `tiles` says. row_end: a token ends each row but the last, and another the
-    image (Pixtral).
+    image (Pixtral). around: tokens that stand around it.
     """
 
     resize: Literal["area", "longest", "budget", "pad", "fixed", "as_is", "tiles"]
@@ -32,6 +32,7 @@ class ImageRule(Spec):
     min_pixels: Count = 1
     max_pixels: Count | None = None
     row_end: bool = False
+    around: int = 0
     tiles: TileRule | None = None
 
     @model_validator(mode="after")
@@ -61,7 +62,7 @@ class ImageRule(Spec):
     def marks(self, width: int, height: int) -> int:
         """Tokens of an image that are no vectors of the encoder."""
         ends = sum(n * (size[0] // self.factor) for n, size in self.pictures(width, height)) if self.row_end else 0
-        return ends + (self.tiles.marks_of(width, height) if self.tiles is not None else 0)
+        return ends + self.around + (self.tiles.marks_of(width, height) if self.tiles is not None else 0)
 
     def resized(self, width: int, height: int) -> tuple[int, int]:
         """Height and width in pixels that the encoder is given."""

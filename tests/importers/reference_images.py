@@ -87,6 +87,14 @@ def area_by_processor(name: str, width: int, height: int) -> int:
     return int(processed(name, width, height)["image_grid_thw"].prod()) // 4
 
 
+def with_row_ends(name: str, width: int, height: int, around: int = 0) -> int:
+    """The same, with a vector at the end of every row and some around the image, as `HunYuanVLProcessor` and
+    `HYV4VLProcessor` write them.
+    """
+    _, rows, columns = (int(n) for n in processed(name, width, height)["image_grid_thw"][0])
+    return rows // 2 * (columns // 2 + 1) + around
+
+
 def tiles(name: str, width: int, height: int, edge: int, per_tile: int, **options: Any) -> tuple[int, int]:
     """Vectors of all pictures, and how many pictures there are."""
     size = {"height": edge, "width": edge}
@@ -150,7 +158,8 @@ FAMILIES: dict[str, Callable[[int, int], int]] = {
     "paddleocr_vl": lambda w, h: area_by_processor("PaddleOCRVLImageProcessor", w, h),
     "qwen2_5_omni": lambda w, h: area_by_processor("Qwen2VLImageProcessor", w, h),
     "exaone4_5": lambda w, h: area_by_processor("Qwen2VLImageProcessor", w, h),
-    "hunyuan_vl": lambda w, h: area_by_processor("HunYuanVLImageProcessor", w, h),
+    "hunyuan_vl": lambda w, h: with_row_ends("HunYuanVLImageProcessor", w, h, 2),
+    "hy_v4_vl": lambda w, h: with_row_ends("HYV4VLImageProcessor", w, h),
     "inkling_mm_model": lambda w, h: int(processed("InklingImageProcessor", w, h)["num_patches"][0]),
     "internvl": internvl, "aya_vision": aya, "cohere2_vision": cohere, "llama4": llama4, "minicpmv4_6": minicpm,
 }  # fmt: skip

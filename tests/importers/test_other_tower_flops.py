@@ -112,9 +112,12 @@ def test_images_of_one_size(family: str) -> None:
 
 BESIDE: dict[str, int] = {
     "llama4": linear_flops((4, 80, WIDTH)),
+    "hunyuan_vl": -linear_flops((4, 4 * 64, WIDTH)),
     "lfm2_vl": -linear_flops((8 * 12, 9 * 9, 64)),
 }  # fmt: skip
-"""FLOPs of projectors that the classes run elsewhere, less those by which they stretch a table of positions."""
+"""FLOPs of projectors that the classes run elsewhere, less those of learned vectors at the ends of rows, and of
+products by which they stretch a table of positions.
+"""
 
 ANY_SIZE: dict[str, dict[str, Any]] = {
     "paddleocr_vl": {"vision_config": {**SMALL, "image_size": 56, "patch_size": 14}, **text()},
@@ -131,6 +134,8 @@ ANY_SIZE: dict[str, dict[str, Any]] = {
     "video_llama_3": {"vision_config": {**SMALL, "patch_size": 14}, **text("qwen2")},
     "lfm2_vl": {"vision_config": {**SMALL, "num_patches": 81, "patch_size": 16, "vision_use_head": False},
                 **text("lfm2")},
+    "hunyuan_vl": {"vision_config": {**SMALL, "num_key_value_heads": 4, "text_hidden_size": WIDTH,
+                                     "out_hidden_size": WIDTH, "max_image_size": 256}, **text()},
     "qwen2_5_omni_thinker": {"vision_config": {**QWEN, "fullatt_block_indexes": [1, 3]}, **text()},
 }  # fmt: skip
 
@@ -198,7 +203,7 @@ def test_sounds(family: str) -> None:
 
 def module(path: str, *configs: Any) -> Any:
     """A part of a class."""
-    return parts.built(path, *configs)
+    return parts.built(path, *configs).eval().requires_grad_(False)
 
 
 def of_stages(found: dict[str, Any], step: Step) -> int:
@@ -252,3 +257,48 @@ def test_radio() -> None:
     wanted += linear_flops((4, 256, 40), (4, 40, WIDTH))
     found = stages("vision", config.to_dict(), around, "nemotron_h_omni", WIDTH)
     assert of_stages(found, one_image((4, 4))) == wanted
+
+
+def test_git() -> None:
+    """CLIP whose class token stays, and a matrix."""
+    import torch
+
+    config = pytest.importorskip("transformers").GitConfig(
+        vision_config=SIGHT, hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64,
+        vocab_size=300, pad_token_id=0,
+    )  # fmt: skip
+    model = module("git.modeling_git.GitModel", config)
+    pixels = torch.zeros(1, 3, 56, 56)
+    wanted = counted(lambda: model.visual_projection(model.image_encoder(pixels).last_hidden_state))
+    found = stages("vision", config.vision_config.to_dict(), {}, "git", WIDTH)
+    assert of_stages(found, one_image((4, 4))) == wanted
+
+
+def test_kosmos_2_5() -> None:
+    """Pix2Struct's layers over flattened patches, and latents."""
+    import torch
+
+    transformers = pytest.importorskip("transformers")
+    config = transformers.CONFIG_MAPPING["kosmos-2.5"](
+        vision_config={"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                       "head_dim": 16, "max_num_patches": 64},
+        text_config={"embed_dim": WIDTH, "layers": 1, "ffn_dim": 64, "attention_heads": 4, "vocab_size": 300},
+        latent_query_num=5,
+    )  # fmt: skip
+    model = module("kosmos2_5.modeling_kosmos2_5.Kosmos2_5Model", config)
+    patches = torch.ones(1, 24, 2 + 16 * 16 * 3)
+    wanted = counted(lambda: model.image_to_text_projection(model.vision_model(patches).last_hidden_state))
+    assert own(model, one_image((4, 6))) == wanted
+
+
+def test_inkling() -> None:
+    """Pieces folded layer by layer."""
+    import torch
+
+    pytest.importorskip("scipy")
+    config = parts.transformers_class("inkling.configuration_inkling.InklingVisionConfig")(
+        text_hidden_size=WIDTH, patch_size=8, num_hidden_layers=3, temporal_patch_size=2
+    )
+    vision = module("inkling.modeling_inkling.InklingVisionModel", config)
+    wanted = counted(lambda: vision(torch.zeros(6, 2, 8, 8, 3)))
+    assert of_stages(stages("vision", config.to_dict(), {}, "inkling_mm_model", WIDTH), one_image((8, 12))) == wanted

@@ -154,6 +154,44 @@ def test_formats_alone_give_the_same_bytes(kind: str, tmp_path: Path) -> None:
     assert archsim.count(path.with_name("config.json")).weight_bytes == size
 
 
+UNKNOWN = CONFIG | {
+    "model_type": "unknown_kind", "architectures": ["UnknownForCausalLM"], "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_a_config_of_an_unknown_type_is_compared_with_the_tensors(tmp_path: Path) -> None:
+    """As many parameters, some more (norms of queries and keys), or another model's."""
+    path, _ = save(tmp_path, "fp16", checkpoint("fp16"), UNKNOWN)
+    assert read_as(path).endswith("; as many parameters as are stored")
+    norms = {f"model.layers.{i}.self_attn.{x}_norm.weight": ("F16", [64]) for i in range(2) for x in "qk"}
+    path, _ = save(tmp_path, "fp16", checkpoint("fp16") | norms, UNKNOWN)
+    assert read_as(path).endswith("; 256 more parameters are stored")
+    with pytest.raises(SpecError, match="describes"):
+        archsim.count(save(tmp_path, "fp16", checkpoint("fp16"), UNKNOWN | {"intermediate_size": 1024})[0])
+
+
+def test_and_with_the_size_that_an_index_beside_it_states(tmp_path: Path) -> None:
+    """Where only the small files of a checkpoint are there."""
+    path, size = save(tmp_path, "fp16", checkpoint("fp16"), UNKNOWN)
+    path.unlink()
+    index = tmp_path / "model.safetensors.index.json"
+    for stated, said in ((size, "as many parameters as are stored"), (size + 4, "2 more parameters are stored")):
+        index.write_text(json.dumps({"metadata": {"total_size": stated}, "weight_map": {}}))
+        assert read_as(tmp_path).endswith(f"; {said}")
+    index.write_text(json.dumps({"metadata": {"total_size": 2 * size}, "weight_map": {}}))
+    with pytest.raises(SpecError, match="describes"):
+        archsim.count(tmp_path)
+    for odd in ({"metadata": {}}, {"metadata": [1]}, {}):
+        index.write_text(json.dumps(odd | {"weight_map": {}}))
+        assert "stored" not in read_as(tmp_path)
+
+
+def read_as(path: Path) -> str:
+    """The caution beside the figures of a config of an unknown type."""
+    return str(load_model(str(path)).read_as)
+
+
 def test_an_index(tmp_path: Path) -> None:
     """Shards that an index names, beside it."""
     tensors = checkpoint("awq")

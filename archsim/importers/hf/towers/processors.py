@@ -22,6 +22,9 @@ AREA: JsonMapping = {
 }  # fmt: skip
 """Least and most pixels. GLM-V's limits are of two frames, which an image is repeated to."""
 
+ENDS: Mapping[str, JsonMapping] = {"hunyuan_vl": {"row_end": True, "around": 2}, "hy_v4_vl": {"row_end": True}}
+"""Families whose encoders put a learned vector at the end of every row, and two around an image."""
+
 FIXED = frozenset([
     "llava", "vipllava", "paligemma", "gemma3", "deepseek_vl", "janus", "got_ocr2", "blip-2", "instructblip",
     "deepseek_vl_hybrid",
@@ -78,7 +81,7 @@ def image_rule(model_type: str, own: Config) -> JsonObject | None:
     if model_type in AREA:
         least, most = AREA[model_type]
         side = patch * own.count("spatial_merge_size")
-        return {"resize": "area", "factor": side, "min_pixels": least, "max_pixels": most}
+        return {"resize": "area", "factor": side, "min_pixels": least, "max_pixels": most, **ENDS.get(model_type, {})}
     if model_type == "mistral3" or own.first("model_type") == "pixtral":
         side = patch * (2 if model_type == "mistral3" else 1)
         return {"resize": "longest", "factor": side, "edge": own.count("image_size"), "row_end": True}
