@@ -261,10 +261,13 @@ class LayersStage(StageSpec):
 
 
 class MergeStage(StageSpec):
-    """`tokens` neighbours become one vector that holds them all, side by side."""
+    """`tokens` neighbours become one vector that holds them all, side by side. dropped: those at the end that are fewer
+    make none (GLM-ASR).
+    """
 
     kind: Literal["merge"]
     tokens: Count
+    dropped: bool = False
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """The same numbers, seen otherwise."""
@@ -273,7 +276,9 @@ class MergeStage(StageSpec):
 
     def after(self, step: Step) -> Step:
         """One of every few."""
-        return _fewer(step, self.tokens)
+        if not self.dropped:
+            return _fewer(step, self.tokens)
+        return replace(step, seqs=tuple(s._replace(new=s.new // self.tokens) for s in step.seqs), grids=())
 
 
 class TapsStage(StageSpec):

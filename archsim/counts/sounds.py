@@ -58,7 +58,8 @@ class SoundWork:
 
         pieces = tower.sounds.pieces(sounds.seconds)
         heard = ((1, tower.sounds.frames(sounds.seconds)),) if tower.sounds.tokens == "sound" else pieces
-        return cls(tower, sounds, pieces, sum(n * tokens_of(tower, Step.of(1, frames)) for n, frames in heard))
+        vectors = sum(n * tokens_of(tower, Step.of(1, frames)) for n, frames in heard)
+        return cls(tower, sounds, pieces, vectors + tower.sounds.marks(vectors))
 
     @property
     def prompt_tokens(self) -> int:

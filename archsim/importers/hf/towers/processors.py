@@ -204,11 +204,18 @@ SOUNDS: Mapping[str, JsonMapping] = {
     "granite_speech": {"frames_per_second": 50, "piece": None, "padded": False, "tokens": "sound"},
     "phi4_multimodal": {"piece": 40, "padded": False, "tokens": "sound", "fewer": 2},
     "phi4mm": {"piece": 40, "padded": False, "tokens": "sound", "fewer": 2},
+    "audioflamingo3": {"longest": 600, "tokens": "sound"}, "glmasr": {"longest": 630, "tokens": "sound"},
+    "musicflamingo": {"longest": 1200, "tokens": "sound", "around": 2},
+    "moss_transcribe_diarize": {"tokens": "sound", "numbers": 25, "second": 2},
+    "nemotron_h_omni": {"piece": None, "padded": False, "tokens": "sound", "fewer": -1, "around": 2},
 }  # fmt: skip
 """Qwen2-Audio fills a sound up to 30 s and counts what is sound; Voxtral counts whole pieces of 30 s; Qwen2.5-Omni's
 encoder sees 2 s at a time, which is what its attention is cut to (`n_window`), Qwen3-Omni's and Qwen3-ASR's 8 s
 (`n_window_infer`), Phi-4-multimodal's 500 vectors. Gemma 3n always takes 188 tokens, of 30 s; Gemma 4
 12B one for every 640 samples of 16 kHz, Inkling one for 50 ms. Granite Speech puts two columns of 10 ms side by side.
+Audio Flamingo 3, Music Flamingo and GLM-ASR fill whole windows of 30 s up, 20, 40 and 21 of them at most, and count
+what is sound; MOSS writes the second behind every 25 vectors. Nemotron Omni's spectrum has a column more than the sound
+has hundredths of a second.
 """
 
 NAVIT = frozenset(["kimi_k25", "kimi_k3"])
