@@ -1,4 +1,4 @@
-"""The time that the vision or audio encoder adds before a prompt's prefill."""
+"""The time that vision and audio encoders add before a prompt's prefill."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from archsim.base.data_class import dataclass
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
-from archsim.base.number import Num
+from archsim.base.number import Num, ceil_div
 from archsim.counts.formats import choose_formats
 from archsim.counts.towers import tower_tp
 from archsim.engines.overhead import EngineOverheads
@@ -43,11 +43,14 @@ class EncoderWork(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EncoderTime:
-    """What the images or sounds of a batch ask of the encoder, and how long it takes for them."""
+    """What images or sounds ask of their encoder, and how long it takes for them. served: those of each request in its
+    own turn; else those of a batch in one step.
+    """
 
     work: EncoderWork
     time: StepTime
     tp: int
+    served: bool = False
 
     def to_dict(self) -> JsonObject:
         """Sizes and seconds."""
@@ -66,10 +69,13 @@ class EncoderTime:
             else f"whole on each device, which encodes all {self.work.noun}s"
         )
         noun = self.work.noun
-        text = (
-            f"{noun}s: {self.work.tokens:,} tokens each, which are part of the prompt; the encoder runs before the "
-            f"prefill, {cut}, all {noun}s of the batch in one step"
+        turns = (
+            "with every prompt, for one request at a time"
+            if self.served
+            else f"before the prefill, all {noun}s of the batch in one step"
         )
+        tokens = f"{self.work.tokens:,} tokens each, which are part of the prompt"
+        text = f"{noun}s: {tokens}; their encoder runs {turns}, {cut}"
         return (Note("A48", text),)
 
 
@@ -79,10 +85,12 @@ def encoder_time(
     overheads: EngineOverheads,
     plan: Plan,
     work: EncoderWork,
-    batch: int,
+    batch: int | None,
     store: Store,
 ) -> EncoderTime:
-    """The time of the encoder over the images or sounds of a batch, on the plan's devices that its heads divide."""
+    """The time of the encoder over the images or sounds of a batch, which the plan's replicas share, on the devices
+    that its heads divide. batch: None for those of one request at a time.
+    """
     from archsim.spec.tower import TowerModel
 
     own = TowerModel.of(model, work.tower)
@@ -90,4 +98,5 @@ def encoder_time(
     pricer = StepPricer.of(
         own, hardware, choose_formats(own, None, None), overheads, replace(plan, tp=tp, pp=1, ep=1, dp=1), store=store
     )
-    return EncoderTime(work, pricer.price(work.step(batch)).called("encoder"), tp)
+    each = 1 if batch is None else ceil_div(batch, plan.dp)
+    return EncoderTime(work, pricer.price(work.step(each)).called("encoder"), tp, served=batch is None)

@@ -31,14 +31,14 @@ from archsim.timing.roofline import compute_dtype
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """A workload on the plan that was chosen for it. chosen: whether archsim chose the number of devices and all
-    degrees. work: what an encoder does before the prompts. concurrency: requests in flight, where that was asked.
+    degrees. works: what encoders do before the prompts. concurrency: requests in flight, where that was asked.
     """
 
     search: PlanSearch
     plan: ChosenPlan
     runs_on: RunsOn
     chosen: bool
-    work: EncoderWork | None = None
+    works: tuple[EncoderWork, ...] = ()
     concurrency: int | None = None
 
     @property
@@ -113,8 +113,9 @@ def place(
     source_len = checked_source(model, source_len)
     if audio is not None and model.encoder is not None:
         source_len, audio = heard_source(model, Sounds.parse(audio)), None
-    work = _encoder_work(model, image, audio, concurrency)
-    load = checked_workload(batch, input_len + (work.prompt_tokens if work else 0), output_len, source_len)
+    works = _encoder_works(model, image, audio)
+    prompt = input_len + sum(work.prompt_tokens for work in works)
+    load = checked_workload(batch, prompt, output_len, source_len)
     runs_on = engine_for(model, weights, engine)
     formats = choose_formats(model, weights, kv_cache_dtype, engine=runs_on.engine)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
@@ -130,20 +131,14 @@ def place(
     else:
         found = search.plan_on(None if auto else devices, start, fixed)
     return Placement(
-        search=search, plan=found, runs_on=runs_on, chosen=auto and not given, work=work, concurrency=concurrency
+        search=search, plan=found, runs_on=runs_on, chosen=auto and not given, works=works, concurrency=concurrency
     )
 
 
-def _encoder_work(model: Model, image: str | None, audio: str | None, concurrency: int | None) -> EncoderWork | None:
-    """What an encoder does before the prompts. Raises UsageError for both kinds at once, and beside a steady state."""
-    given = [option for option, value in (("--image", image), ("--audio", audio)) if value is not None]
-    if len(given) > 1:
-        raise UsageError("`--image` and `--audio` exclude each other: give one of them")
-    if given and concurrency is not None:
-        raise UsageError(f"`{given[0]}` goes with a batch: with `--concurrency` the encoder's time is not known")
-    if audio:
-        return SoundWork.of(model, Sounds.parse(audio))
-    return ImageWork.of(model, Images.parse(image)) if image else None
+def _encoder_works(model: Model, image: str | None, audio: str | None) -> tuple[EncoderWork, ...]:
+    """What encoders do before the prompts: of the images of a request, and of its sounds."""
+    seen: list[EncoderWork] = [ImageWork.of(model, Images.parse(image))] if image else []
+    return (*seen, SoundWork.of(model, Sounds.parse(audio))) if audio else tuple(seen)
 
 
 def check_cached(cached_input: int, input_len: int, concurrency: int | None) -> None:
