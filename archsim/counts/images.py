@@ -80,9 +80,18 @@ class ImageWork:
         """Patches of one image, in all its pictures."""
         return sum(n * rows * columns for n, (rows, columns) in self.pictures)
 
+    @property
+    def count(self) -> int:
+        """Images of a request."""
+        return self.images.count
+
     def step(self, batch: Num = 1) -> Step:
         """The encoder's step for so many requests."""
-        return pictures_step(self.pictures, batch * self.images.count)
+        return self.step_of(batch * self.images.count)
+
+    def step_of(self, count: Num) -> Step:
+        """The encoder's step for so many images."""
+        return pictures_step(self.pictures, count)
 
     def to_dict(self) -> JsonObject:
         """Sizes, and the FLOPs of the images of one request."""

@@ -10,9 +10,8 @@ from archsim.base.errors import UsageError
 from archsim.base.positive import check_positive
 from archsim.counts.engine_formats import RunsOn, engine_for
 from archsim.counts.formats import choose_formats
-from archsim.counts.images import Images, ImageWork
 from archsim.counts.lowered_steps import shared_steps
-from archsim.counts.sounds import Sounds, SoundWork, heard_source
+from archsim.counts.sounds import Sounds, heard_source
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.towers import checked_towers
 from archsim.counts.workload import checked_source, checked_workload
@@ -20,7 +19,7 @@ from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.graph.graph import ops
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors, MostRunning, Settings
 from archsim.memory.plan_search import ChosenPlan, Objective, PlanSearch
-from archsim.predict.encoder import EncoderWork
+from archsim.predict.encoder import EncoderWork, encoder_works
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.timing.calibration import Store
@@ -113,7 +112,7 @@ def place(
     source_len = checked_source(model, source_len)
     if audio is not None and model.encoder is not None:
         source_len, audio = heard_source(model, Sounds.parse(audio)), None
-    works = _encoder_works(model, image, audio)
+    works = encoder_works(model, image, audio)
     prompt = input_len + sum(work.prompt_tokens for work in works)
     load = checked_workload(batch, prompt, output_len, source_len)
     runs_on = engine_for(model, weights, engine)
@@ -133,12 +132,6 @@ def place(
     return Placement(
         search=search, plan=found, runs_on=runs_on, chosen=auto and not given, works=works, concurrency=concurrency
     )
-
-
-def _encoder_works(model: Model, image: str | None, audio: str | None) -> tuple[EncoderWork, ...]:
-    """What encoders do before the prompts: of the images of a request, and of its sounds."""
-    seen: list[EncoderWork] = [ImageWork.of(model, Images.parse(image))] if image else []
-    return (*seen, SoundWork.of(model, Sounds.parse(audio))) if audio else tuple(seen)
 
 
 def check_cached(cached_input: int, input_len: int, concurrency: int | None) -> None:

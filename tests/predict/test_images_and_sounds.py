@@ -70,7 +70,7 @@ def test_replicas_share_the_images_of_a_batch() -> None:
     assert float(two.expected_s) == pytest.approx(float(one.expected_s))
 
 
-@pytest.mark.parametrize("command", ["compare", "sweep", "fit", "report", "simulate"])
+@pytest.mark.parametrize("command", ["compare", "sweep", "fit", "report"])
 def test_commands_that_take_no_images_say_which_does(archsim: Any, command: str, tmp_path: Path) -> None:
     """With the exit code of a wrong question."""
     out = ["--out", str(tmp_path / "page.html")] if command == "report" else []
