@@ -82,3 +82,19 @@ def test_cached_tokens_are_those_of_the_text() -> None:
     """A prefix cache cannot hold more than the text of a prompt; images are new in every request."""
     with pytest.raises(UsageError, match="cannot be cached"):
         a.estimate("qwen3-vl-8b", "h100", image="512x512", cached_input=600, **LOAD)
+
+
+@pytest.mark.parametrize("concurrency", [None, 8])
+def test_energy_is_of_the_encoder_too(concurrency: int | None) -> None:
+    """More joules for each token with images than with as much text; a power limit makes encoders slower as well."""
+    options: dict[str, Any] = {"engine": "vllm", "output_len": 32, "concurrency": concurrency, "energy": True}
+    seen = a.estimate("qwen3-vl-8b", "h100", input_len=256, image="1024x1024x2", **options)
+    text = a.estimate("qwen3-vl-8b", "h100", input_len=256 + 2048, **options)
+    assert seen.energy is not None and text.energy is not None
+    assert seen.energy.joules.expected > text.energy.joules.expected * 1.05
+    limited = a.estimate("qwen3-vl-8b", "h100", input_len=256, image="1024x1024x2", power_limit=300, **options)
+    assert float(limited.encoders[0].time.expected_s) > float(seen.encoders[0].time.expected_s)
+    if seen.serving is not None and limited.serving is not None:
+        assert limited.serving.encoder is not None and seen.serving.encoder is not None
+        assert limited.serving.encoder.expected > seen.serving.encoder.expected
+        assert limited.serving.tokens_per_s < seen.serving.tokens_per_s
