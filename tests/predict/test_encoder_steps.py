@@ -92,6 +92,18 @@ def test_a_chunked_prompt_encodes_each_image_once() -> None:
     assert added == pytest.approx([two, 2 * one], rel=1e-6)
 
 
+@pytest.mark.slow
+def test_the_closed_form_agrees() -> None:
+    """Time per token and throughput of requests of mixed lengths with images, within two percent."""
+    options: dict[str, Any] = {"engine": "vllm", "input_len": 512, "concurrency": 8, "image": "1024x1024x2"}
+    closed = a.estimate("qwen3-vl-8b", "h100", output_len=256, **options).serving
+    lengths = {"output_len": "uniform:128-384", "requests": 400, "replications": 1, "expected_only": True}
+    run = a.simulate("qwen3-vl-8b", "h100", **options, **lengths)
+    assert closed is not None
+    assert run.observed.latencies["tpot_s"]["mean"].value == pytest.approx(closed.tpot.expected, rel=0.02)
+    assert run.throughput()["output_tokens_per_s"].value == pytest.approx(closed.tokens_per_s, rel=0.02)
+
+
 def test_pools_encode_where_prompts_are_computed() -> None:
     """Replicas for answers encode nothing."""
     options = {**LOAD, "disaggregate": "1:1", "kv_link": "50 GB/s"}
