@@ -237,6 +237,8 @@ class ServerArguments(PlanArguments, Calibrations, total=False):
     prefix_cache: str | None  # "on", "off", or "warm": what several prompts begin with is cached from the start
     speculative: str | None  # "ngram:K", "mtp:K", "eagle:K", "draft:MODEL,K", "eagle:K,topk=N,tokens=N"
     acceptance: str | float | None  # of drafts: "0.7", "0.8,0.6,0.5", tokens a step ("2.4") or "FILE.csv:COLUMN"
+    image: str | None  # images of every prompt, before its text, as "1024x768x2"
+    audio: str | None  # sounds of every prompt, as "30x2": seconds, sounds
     exact: bool  # False: price every step instead of looking it up
     front_end: str | None  # "none", "measured", or "MS[,US]": of a request and a prompt token, before the engine
     replicas: int | str | None  # 1; of the server; with find="replicas" the most that are tried

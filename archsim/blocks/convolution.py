@@ -5,6 +5,7 @@ conformer's layer.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isqrt
 from typing import Literal
 
 from archsim.base.lazy_model import model_validator
@@ -248,7 +249,7 @@ class GridAttentionStage(StageSpec):
 
 class PooledWindowsStage(StageSpec):
     """The mean of `tokens` neighbours attends to these: one vector of n_heads x d_head numbers for all of them (Molmo's
-    pooling).
+    pooling). A square number of them are squares of the picture, filled up at its edges.
     """
 
     kind: Literal["pooled_windows"]
@@ -273,7 +274,12 @@ class PooledWindowsStage(StageSpec):
 
     def after(self, step: Step) -> Step:
         """One for each window."""
-        return replace(step, seqs=tuple(s._replace(new=ceil_div(s.new, self.tokens)) for s in step.seqs), grids=())
+        side = isqrt(self.tokens)
+        if step.grids and side**2 == self.tokens:
+            fewer = [ceil_div(rows, side) * ceil_div(columns, side) for rows, columns in step.grids]
+        else:
+            fewer = [ceil_div(s.new, self.tokens) for s in step.seqs]
+        return replace(step, seqs=tuple(s._replace(new=n) for s, n in zip(step.seqs, fewer, strict=True)), grids=())
 
 
 class FuseStage(StageSpec):

@@ -320,13 +320,15 @@ class LayersStage(StageSpec):
 
 class MergeStage(StageSpec):
     """`tokens` neighbours become one vector that holds them all, side by side. stride: one for every so many, where
-    they overlap. channels: of the sound (mel bins), where it is the first stage.
+    they overlap. channels: of the sound (mel bins), where it is the first stage. dropped: those at the end that are
+    fewer make none (GLM-ASR).
     """
 
     kind: Literal["merge"]
     tokens: Count
     stride: Count | None = None
     channels: Count | None = None
+    dropped: bool = False
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """The same numbers, seen otherwise."""
@@ -338,7 +340,9 @@ class MergeStage(StageSpec):
 
     def after(self, step: Step) -> Step:
         """One of every few."""
-        return _fewer(step, self.stride or self.tokens)
+        if not self.dropped:
+            return _fewer(step, self.stride or self.tokens)
+        return replace(step, seqs=tuple(s._replace(new=s.new // self.tokens) for s in step.seqs), grids=())
 
 
 class SplitStage(StageSpec):

@@ -87,8 +87,8 @@ ELSEWHERE: Mapping[str, str] = {
     "html": "`archsim report MODEL --hw DEVICE --out page.html` writes a page",
     **dict.fromkeys(
         ("image", "audio"),
-        "`archsim estimate MODEL --hw DEVICE` takes it, and times the encoder; here what it becomes counts as tokens "
-        "of the prompt",
+        "`archsim estimate MODEL --hw DEVICE` and `simulate` take it, and time the encoder; here what it becomes "
+        "counts as tokens of the prompt",
     ),
     "source-len": "`archsim estimate MODEL --hw DEVICE` takes it; encoder-decoders are not served in continuous "
     "batches",

@@ -13,6 +13,7 @@ from archsim.counts.graph_counts import flops
 from archsim.graph.graph import Block
 from archsim.graph.step import Seqs, Step
 from archsim.spec.model import Model, Tower
+from archsim.spec.tiles import Size
 
 MOST_PIXELS = 1 << 20
 """Pixels of a side."""
@@ -60,11 +61,14 @@ class ImageWork:
             raise UsageError(f"`--image`: {model.name} takes no images: {_why(model)}")
         from archsim.spec.tower import tokens_of  # few commands ask for images: cold start
 
-        side, rule = tower.patch_size, tower.images
+        side, rule = tower.patch_size, tower.images.of_several(images.count)
         sizes = rule.pictures(images.width, images.height)
         pictures = tuple((n, (height // side, width // side)) for n, (height, width) in sizes)
-        tokens = sum(n * tokens_of(tower, one_image(grid)) for n, grid in pictures)
-        return cls(tower, images, pictures, tokens + rule.marks(images.width, images.height))
+
+        def vectors(size: Size) -> int:
+            return tokens_of(tower, one_image((size[0] // side, size[1] // side)))
+
+        return cls(tower, images, pictures, rule.tokens(images.width, images.height, vectors))
 
     @property
     def prompt_tokens(self) -> int:
@@ -76,9 +80,18 @@ class ImageWork:
         """Patches of one image, in all its pictures."""
         return sum(n * rows * columns for n, (rows, columns) in self.pictures)
 
+    @property
+    def count(self) -> int:
+        """Images of a request."""
+        return self.images.count
+
     def step(self, batch: Num = 1) -> Step:
         """The encoder's step for so many requests."""
-        return pictures_step(self.pictures, batch * self.images.count)
+        return self.step_of(batch * self.images.count)
+
+    def step_of(self, count: Num) -> Step:
+        """The encoder's step for so many images."""
+        return pictures_step(self.pictures, count)
 
     def to_dict(self) -> JsonObject:
         """Sizes, and the FLOPs of the images of one request."""

@@ -58,16 +58,26 @@ class SoundWork:
 
         pieces = tower.sounds.pieces(sounds.seconds)
         heard = ((1, tower.sounds.frames(sounds.seconds)),) if tower.sounds.tokens == "sound" else pieces
-        return cls(tower, sounds, pieces, sum(n * tokens_of(tower, Step.of(1, frames)) for n, frames in heard))
+        vectors = sum(n * tokens_of(tower, Step.of(1, frames)) for n, frames in heard)
+        return cls(tower, sounds, pieces, vectors + tower.sounds.marks(vectors))
 
     @property
     def prompt_tokens(self) -> int:
         """Tokens that the sounds of a request add to its prompt."""
         return self.tokens * self.sounds.count
 
+    @property
+    def count(self) -> int:
+        """Sounds of a request."""
+        return self.sounds.count
+
     def step(self, batch: Num = 1) -> Step:
         """The encoder's step for so many requests."""
-        return Step(seqs=tuple(Seqs(batch * self.sounds.count * n, frames, 0) for n, frames in self.pieces))
+        return self.step_of(batch * self.sounds.count)
+
+    def step_of(self, count: Num) -> Step:
+        """The encoder's step for so many sounds."""
+        return Step(seqs=tuple(Seqs(count * n, frames, 0) for n, frames in self.pieces))
 
     def to_dict(self) -> JsonObject:
         """Lengths, and the FLOPs of the sounds of one request."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from math import exp, hypot, log
 from typing import Unpack
 
@@ -32,7 +33,9 @@ def load_of(e: Estimate) -> ServedLoad | None:
     load = served_load(
         pricer_for(e), e.serving.concurrency, e.workload.input_len, e.workload.output_len, e.serving.running
     )
-    return replace(load, cached_len=e.cached_input, source_len=e.workload.source_len)
+    return replace(
+        load, cached_len=e.cached_input, source_len=e.workload.source_len, before=e.serving.encoder
+    )  # fmt: skip
 
 
 def request_activity(timer: StepTimer, load: ServedLoad) -> Activity:
@@ -89,21 +92,26 @@ NOTE = (
 
 def activity_of_estimate(e: Estimate) -> Activity:
     """What a device does under the load of an estimate."""
-    load = load_of(e)
+    load, encoders = load_of(e), [activity_of(encoder.time) for encoder in e.encoders]
     if load is None:
         step = None if e.decode is None else activity_of(e.decode)
-        return batch_activity(activity_of(e.prefill), step, e.workload.output_len)
-    return request_activity(pricer_for(e), load)
+        first = reduce(Activity.plus, encoders, activity_of(e.prefill))
+        return batch_activity(first, step, e.workload.output_len)
+    return reduce(Activity.plus, encoders, request_activity(pricer_for(e), load))  # of all that run, as the rest
 
 
 def limited(e: Estimate, limit: PowerLimit) -> Estimate:
     """The estimate on devices with a power limit: times rise where they would draw more."""
     load, serving = load_of(e), e.serving
+    encoders = tuple(replace(encoder, time=limit.limited_step(encoder.time)) for encoder in e.encoders)
     if load is not None:
+        if load.before is not None:
+            seconds, full = (sum(float(one.time.expected_s) for one in some) for some in (encoders, e.encoders))
+            load = replace(load, before=load.before.scaled(seconds / full))
         serving = steady_state(LimitedTimer(pricer_for(e), limit), load)
     prefill = limit.limited_step(e.prefill)
     decode = None if e.decode is None else limit.limited_step(e.decode)
-    return replace(e, prefill=prefill, decode=decode, serving=serving)
+    return replace(e, prefill=prefill, decode=decode, serving=serving, encoders=encoders)
 
 
 def owned_watts(e: Estimate, utilization: float = 1.0) -> float | None:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 class Estimate(Tabular):
     """The answer: plan, memory, both phases, and every assumption behind them. chosen: whether archsim chose more than
     one device. near: other plans on as many devices that are nearly as good. tensors: what the engine lays out
-    on devices. overheads: of the engine at its version. cached_input: tokens of each prompt that are in the cache.
+    on devices. overheads: of the engine at its version. encoders: of the images and sounds of a batch. cached_input:
+    tokens of each prompt that are in the cache.
     """
 
     __repr__ = Tabular.__repr__
@@ -60,12 +61,17 @@ class Estimate(Tabular):
     near: tuple[RankedPlan, ...] = ()
     store: Store = field(default_factory=default_store, repr=False)
     serving: SteadyState | None = None
-    encoder: EncoderTime | None = None
+    encoders: tuple[EncoderTime, ...] = ()
     cached_input: int = 0
     cost: PricedWork | None = None
     energy: EnergyUse | None = None
     assumptions: tuple[Note, ...] = ()
     warnings: tuple[Note, ...] = ()
+
+    @property
+    def encoder(self) -> EncoderTime | None:
+        """The encoder of images, else of sounds; None without either."""
+        return self.encoders[0] if self.encoders else None
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -76,15 +82,15 @@ class Estimate(Tabular):
     def metrics(self) -> dict[str, float | None]:
         """Unqueued single-batch figures from the expected times. TPOT excludes the first token."""
         tpot = float(self.decode.expected_s) if self.decode else None
-        before = float(self.encoder.time.expected_s) if self.encoder else 0.0
+        before = sum(float(encoder.time.expected_s) for encoder in self.encoders)
         return metrics(self.workload, before + float(self.prefill.expected_s), tpot, self.plan.devices)
 
     def to_dict(self) -> JsonObject:
         """The `archsim.estimate/1` object."""
         plan, load = self.plan, self.workload
-        encoder = {"encoder": self.encoder.to_dict()} if self.encoder else {}
+        names = ("encoder", *(f"{encoder.work.noun}_encoder" for encoder in self.encoders[1:]))
         phases = {
-            **encoder,
+            **{name: encoder.to_dict() for name, encoder in zip(names, self.encoders, strict=False)},
             "prefill": self.prefill.to_dict(),
             "decode": self.decode.to_dict() if self.decode else None,
         }
@@ -151,10 +157,11 @@ def estimate(
     also the steady state of so many requests in flight, on the devices that hold the batch: the batch is then that of
     the requests that run, the others wait. cached_input: tokens of each prompt that a prefix cache holds then. image:
     size and number of the images of each request (`1024x768x2`), whose tokens are added to its prompt, and whose
-    encoder runs before; audio: seconds and number of its sounds (`30x2`), alike. source_len: tokens of each source of
-    an encoder-decoder, as long as the prompt unless given; where the source is a sound, `audio` says it. without:
-    vision and audio towers that the engine does not load. objective: what plans on equally many devices are ranked by
-    ("latency" unless given, see `Objective`). store: calibrations.
+    encoder runs before it, with each prompt of a steady state; audio: seconds and number of its sounds (`30x2`), alike,
+    beside images too. source_len: tokens of each source of an encoder-decoder, as long as the prompt unless given;
+    where the source is a sound, `audio` says it. without: vision and audio towers that the engine does not load.
+    objective: what plans on equally many devices are ranked by ("latency" unless given, see `Objective`). store:
+    calibrations.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     placed = place(
@@ -172,11 +179,11 @@ def estimate(
 def _timed(placed: Placement, store: Store) -> Estimate:
     """The estimate of what was placed, with all that was assumed about it."""
     made = _answer(placed.search, placed.plan, placed.chosen, store)
-    if placed.work is not None:
-        first = encoder_time(
-            made.model, made.hardware, made.overheads, made.plan, placed.work, made.workload.batch, store
-        )  # fmt: skip
-        made = replace(made, encoder=first, assumptions=(*first.notes, *made.assumptions))
+    if placed.works:
+        encoders = _encoders(made, placed, made.workload.batch, store)
+        shown = _encoders(made, placed, None, store) if placed.running is not None else encoders
+        notes = tuple(note for encoder in shown for note in encoder.notes)
+        made = replace(made, encoders=encoders, assumptions=(*notes, *made.assumptions))
     tensors, runs_on = made.tensors, placed.runs_on
     assumptions = (
         *runs_on.assumptions,
@@ -184,6 +191,13 @@ def _timed(placed: Placement, store: Store) -> Estimate:
         *made.assumptions,
     )
     return replace(made, assumptions=assumptions, warnings=(*made.warnings, *runs_on.warnings))
+
+
+def _encoders(made: Estimate, placed: Placement, batch: int | None, store: Store) -> tuple[EncoderTime, ...]:
+    """What the encoders take for a batch, or for one request."""
+    return tuple(
+        encoder_time(made.model, made.hardware, made.overheads, made.plan, work, batch, store) for work in placed.works
+    )
 
 
 def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> Estimate:
@@ -242,6 +256,7 @@ def _served(placed: Placement, concurrency: int, cached_input: int, store: Store
         running.reason,
         cached_input,
         source_len=load.source_len,
+        encoders=[encoder.time.duration for encoder in _encoders(found, placed, None, store)],
     )
     if (fewer := max(1, round(state.running))) < running.requests:  # their steps are full
         found = _timed(placed.in_steady_state(fewer), store)

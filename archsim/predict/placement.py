@@ -10,9 +10,8 @@ from archsim.base.errors import UsageError
 from archsim.base.positive import check_positive
 from archsim.counts.engine_formats import RunsOn, engine_for
 from archsim.counts.formats import choose_formats
-from archsim.counts.images import Images, ImageWork
 from archsim.counts.lowered_steps import shared_steps
-from archsim.counts.sounds import Sounds, SoundWork, heard_source
+from archsim.counts.sounds import Sounds, heard_source
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.towers import checked_towers
 from archsim.counts.workload import checked_source, checked_workload
@@ -20,7 +19,7 @@ from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.graph.graph import ops
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors, MostRunning, Settings
 from archsim.memory.plan_search import ChosenPlan, Objective, PlanSearch
-from archsim.predict.encoder import EncoderWork
+from archsim.predict.encoder import EncoderWork, encoder_works
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.timing.calibration import Store
@@ -31,14 +30,14 @@ from archsim.timing.roofline import compute_dtype
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """A workload on the plan that was chosen for it. chosen: whether archsim chose the number of devices and all
-    degrees. work: what an encoder does before the prompts. concurrency: requests in flight, where that was asked.
+    degrees. works: what encoders do before the prompts. concurrency: requests in flight, where that was asked.
     """
 
     search: PlanSearch
     plan: ChosenPlan
     runs_on: RunsOn
     chosen: bool
-    work: EncoderWork | None = None
+    works: tuple[EncoderWork, ...] = ()
     concurrency: int | None = None
 
     @property
@@ -113,8 +112,8 @@ def place(
     source_len = checked_source(model, source_len)
     if audio is not None and model.encoder is not None:
         source_len, audio = heard_source(model, Sounds.parse(audio)), None
-    work = _encoder_work(model, image, audio, concurrency)
-    seen = work.prompt_tokens if work else 0
+    works = encoder_works(model, image, audio)
+    seen = sum(work.prompt_tokens for work in works)
     if source_len is not None:
         load = checked_workload(batch, input_len, output_len, source_len + seen)
     else:
@@ -134,20 +133,8 @@ def place(
     else:
         found = search.plan_on(None if auto else devices, start, fixed)
     return Placement(
-        search=search, plan=found, runs_on=runs_on, chosen=auto and not given, work=work, concurrency=concurrency
+        search=search, plan=found, runs_on=runs_on, chosen=auto and not given, works=works, concurrency=concurrency
     )
-
-
-def _encoder_work(model: Model, image: str | None, audio: str | None, concurrency: int | None) -> EncoderWork | None:
-    """What an encoder does before the prompts. Raises UsageError for both kinds at once, and beside a steady state."""
-    given = [option for option, value in (("--image", image), ("--audio", audio)) if value is not None]
-    if len(given) > 1:
-        raise UsageError("`--image` and `--audio` exclude each other: give one of them")
-    if given and concurrency is not None:
-        raise UsageError(f"`{given[0]}` goes with a batch: with `--concurrency` the encoder's time is not known")
-    if audio:
-        return SoundWork.of(model, Sounds.parse(audio))
-    return ImageWork.of(model, Images.parse(image)) if image else None
 
 
 def check_cached(cached_input: int, input_len: int, concurrency: int | None) -> None:

@@ -135,6 +135,7 @@ def serve_in_pools(
         devices = first.plan.devices * fleet.replicas + second.plan.devices * fleet.decode_replicas
         link = min(_link_of(device, devices) for device in devices_of)
     layers = model.n_layers if pools.by_layer else 1
+    second = replace(second, encoded=())  # prompts are encoded where they are computed
     side = DecodeSide(second, link, prompt_bytes(model, second.formats), layers)
     others = tuple(warning for warning in second.warnings if warning not in first.warnings)
     return replace(first, decode=side, warnings=(*first.warnings, *others))

@@ -27,7 +27,10 @@ from archsim.memory.engine_memory import DEFAULT_SEQS, DeviceMemory, EngineMemor
 from archsim.memory.engine_rules import limits_of
 from archsim.memory.plan_search import ChosenPlan, PlanSearch
 from archsim.memory.tensors import PipelineStage
+from archsim.predict.encoder import encoder_works
+from archsim.predict.encoder_steps import EncodedItems, EncoderSteps
 from archsim.predict.front_end import front_end_of, left_out
+from archsim.predict.served_encoders import carried, encoded_items
 from archsim.serving.acceptance import AcceptedDrafts, Drafting
 from archsim.serving.autoscaling import ScaledFleet
 from archsim.serving.cache import BlockCache, Cache
@@ -107,9 +110,9 @@ class ServerRequest:
     of the memory plan's. chunked_prefill: on, off, or tokens of a prompt in one step at most. admission: the
     cache that must be free before a request starts, in place of the engine's rule. prefix_cache:
     on, off, or warm: on, and from the start with what several prompts begin with; None: as the engine has it. exact:
-    price every step. front_end: the work before the engine (see `front_end.py`). drafting: speculative decoding. fleet:
-    how many of it there are.
-    pools: where prompts and answers are computed apart.
+    price every step. front_end: the work before the engine (see `front_end.py`). drafting: speculative decoding. image,
+    audio: what every prompt carries before its text, as of `estimate`. fleet: how many of it there are. pools: where
+    prompts and answers are computed apart.
     """
 
     devices: int | str | None = "auto"
@@ -128,6 +131,8 @@ class ServerRequest:
     exact: bool = False
     front_end: str | None = None
     drafting: Drafting | None = None
+    image: str | None = None
+    audio: str | None = None
     store: Store | None = None
     fleet: FleetPlan = ALONE
     pools: Pools | None = None
@@ -144,7 +149,8 @@ class ServedEngine:
     """A server. kv_tokens: of one replica's cache. micro_batch: tokens that run at a time; 0: all of a step. prefix:
     whether prompts find what others left in the cache, `warm`: from the start. drafting: speculative decoding, by
     `drafter` where that is a model. left_out: the front end that runs under load show, where the server has none
-    because nobody asked for it. chosen: whether archsim chose more than one device.
+    because nobody asked for it. encoded: images and sounds of every prompt, beside the tokens that requests say.
+    chosen: whether archsim chose more than one device.
     """
 
     model: Model
@@ -167,6 +173,7 @@ class ServedEngine:
     micro_batch: int = 0
     fleet: FleetPlan = ALONE
     decode: DecodeSide | None = None
+    encoded: tuple[EncodedItems, ...] = ()
     chosen: bool = False
     assumptions: tuple[Note, ...] = ()
     warnings: tuple[Note, ...] = ()
@@ -176,8 +183,22 @@ class ServedEngine:
         """Times of its steps, with requests of up to `longest` tokens. Tables reach to the next power of two, so that
         loads that differ little share one.
         """
+        longest += self.encoded_tokens
         if self.decode is not None:
-            return TimesOfPools(replace(self, decode=None).times(longest), self.decode.server.times(longest))
+            return TimesOfPools(replace(self, decode=None)._times(longest), self.decode.server._times(longest))
+        return self._times(longest)
+
+    @property
+    def encoded_tokens(self) -> int:
+        """Tokens of the images and sounds of a prompt."""
+        return sum(items.prompt_tokens for items in self.encoded)
+
+    def _times(self, longest: int) -> StepTimes:
+        times = self._model_times(longest)
+        return EncoderSteps(times, self.encoded) if self.encoded else times
+
+    def _model_times(self, longest: int) -> StepTimes:
+        """Times of the language model's steps."""
         if self.drafting is None and (self.exact or self.pricer.overheads.launch_s):
             return ExactSteps(self.pricer, captured=self.captured)
         reach = 1 << (longest - 1).bit_length()
@@ -228,6 +249,7 @@ class ServedEngine:
         """One run of some requests. warmup: the first request that is measured. draws: of the router, and of drafts.
         samples: of the state over time, at most.
         """
+        requests = self.carrying(requests)
         record = RunRecord.of(requests.input_len, requests.output_len, warmup=warmup, samples=samples)
         arrivals, fleet = Arrivals(requests), self.fleet
         if fleet.alone:
@@ -244,6 +266,15 @@ class ServedEngine:
         else:
             Fleet(arrivals, pool, fleet.replicas, delay_s=fleet.delay_s, waits=requests.waits).run()
         return record
+
+    def carrying(self, requests: Requests) -> Requests:
+        """The requests with the images and sounds of every prompt. Raises UsageError for prompts that begin alike."""
+        if not self.encoded:
+            return requests
+        if requests.prompts is not None:
+            raise UsageError("`--image` and `--audio` are of prompts that share nothing: they stand before the text")
+        more = self.encoded_tokens
+        return replace(requests, input_len=[length + more for length in requests.input_len])
 
     def disaggregated(
         self, second: DecodeSide, requests: Requests, times: StepTimes, record: RunRecord, draws: Stream
@@ -338,7 +369,7 @@ class ServedEngine:
         """
         ranks, new = self.plan.dp, self.tokens_of_decode
         batch = half_octave(running / ranks / (self.plan.pp if self.policy.in_flight != "one" else 1))
-        prompt, answer = half_octave(prompt), half_octave(answer)
+        prompt, answer = half_octave(prompt + self.encoded_tokens), half_octave(answer)
         beside = min(batch, self.policy.max_seqs - 1, (self.policy.budget - 1) // new)  # the prompt is one as well
         context, chunk = prompt + max(1, answer // 2), max(1, min(prompt, self.policy.budget - beside * new))
         decode, first = Step.decode(batch * ranks, context), Step.prefill(ranks, chunk)
@@ -422,6 +453,8 @@ def at_end(times: StepTimes, like: UsualStep, end: End, then: UsualStep | None =
         return TimesOfPools(at_end(times.first, like, end), at_end(times.then, then or like, end))
     name: Literal["low", "high"] = "low" if end < 0 else "high"
     step = (like.decodes, like.context, like.chunks)
+    if isinstance(times, EncoderSteps):
+        return times.at(name, at_end(times.times, like, end))
     if isinstance(times, StepTable):
         return times.at(name, step)
     if isinstance(times, Speculation):  # drafts err as the steps that verify them
@@ -444,6 +477,8 @@ def at_light(times: StepTimes, steps: UsualStep, then: UsualStep) -> StepTimes:
 
 def gang_seconds(times: StepTimes) -> GangSeconds:
     """Steps of data-parallel ranks together."""
+    if isinstance(times, EncoderSteps):
+        return partial(times.gang_seconds, gang_seconds(times.times))
     return times.gang_seconds if isinstance(times, StepTable) else slowest(times)
 
 
@@ -465,6 +500,8 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     runs_on = engine_for(model, request.weights, request.engine)
     engine = choose_engine(runs_on.engine)
     formats = choose_formats(model, request.weights, request.kv_cache_dtype, engine=runs_on.engine)
+    works = encoder_works(model, request.image, request.audio)
+    load = replace(load, input_len=load.input_len + sum(work.prompt_tokens for work in works))
     tensors = EngineTensors(model, hardware, formats, engine, request.settings)
     policy = policy_of(tensors, request.chunked_prefill, request.admission)
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
@@ -487,6 +524,7 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     found = chosen.memory.kv_tokens
     tokens = request.kv_tokens or (UNBOUNDED if found is None else found)
     pools = request.fleet.decode_replicas > 0
+    encoded = encoded_items(model, hardware, overheads, chosen.plan, works, store)
     front = request.front_end, engine.name, overheads, store, hardware.vendor
     return ServedEngine(
         model=model, hardware=hardware, plan=chosen.plan, formats=formats, engine=engine, policy=policy,
@@ -496,9 +534,9 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
         drafter=_drafter(request, hardware, overheads, chosen.plan, engine, store),
         captured=captured_of(tensors, policy, chosen.plan), fleet=request.fleet,
         micro_batch=tensors.tokens if tensors.rules.scheduler.batching.batch_tokens else 0,  # type: ignore[union-attr]
-        chosen=str(request.devices) == "auto" and not request.degrees and chosen.plan.devices > 1,
+        encoded=encoded, chosen=str(request.devices) == "auto" and not request.degrees and chosen.plan.devices > 1,
         assumptions=(
-            *runs_on.assumptions, *engine.notes, *towers_in_memory(model, formats, tensors.towers),
+            *carried(encoded), *runs_on.assumptions, *engine.notes, *towers_in_memory(model, formats, tensors.towers),
             *formats.assumptions,
         ),
         warnings=(*runs_on.warnings, *hardware.warnings),

@@ -20,8 +20,7 @@ def served_work(e: Estimate) -> ServedWork:
         return _in_steady_state(e, e.serving, pricer)
     load, later = e.workload, max(e.workload.output_len - 1, 0)
     first = [float(x) for x in (e.prefill.expected_s, e.prefill.low_s, e.prefill.high_s)]
-    if e.encoder is not None:
-        time = e.encoder.time
+    for time in (encoder.time for encoder in e.encoders):
         first = [a + float(b) for a, b in zip(first, (time.expected_s, time.low_s, time.high_s), strict=True)]
     rest = [0.0] * 3 if e.decode is None else [
         later * float(x) for x in (e.decode.expected_s, e.decode.low_s, e.decode.high_s)

@@ -271,6 +271,7 @@ def server_request(asked: ServerArguments) -> ServerRequest:
         chunked_prefill=None if chunked is None else str(chunked), admission=asked.get("admission"),
         prefix_cache=asked.get("prefix_cache"), exact=asked.get("exact", False), front_end=asked.get("front_end"),
         drafting=parse_drafting(asked.get("speculative"), asked.get("acceptance")),
+        image=asked.get("image"), audio=asked.get("audio"),
         store=asked.get("store"), fleet=fleet_plan(asked), pools=pools_of(asked),
     )  # fmt: skip
 
@@ -332,10 +333,12 @@ def simulate_on(server: ServedEngine, load: OfferedLoad, how: RunRequest, first:
     ends: tuple[End, ...] = (-1, 1) if how.ends else ()
     model_ends = [[measure(runs.of(first, load, end), how.slo)] for end in ends]
     observed = observe(measured, model_ends, slo=how.slo, endless=load.is_endless)
+    carries = [{"noun": one.noun, "count": one.count, "tokens": one.tokens} for one in server.encoded]
+    workload = workload_json(load, first) | ({"encoded": carries} if carries else {})
     drawn = {"measured_requests": observed.measured_requests, "seed": how.seed, "replications": len(records),
              "warmup": record.warmup, "first_wave": "keep" if how.first_wave else "drop"}  # fmt: skip
     return Simulation(
-        server=server, load=load, how=how, usual=usual, workload=workload_json(load, first) | drawn, observed=observed,
+        server=server, load=load, how=how, usual=usual, workload=workload | drawn, observed=observed,
         state=state_of(server, records, observed, load), series=series(record), record=record,
         refused_requests=dict(list(record.refused.items())[:100]), evidence=evidence_of(runs.steps),
         assumptions=(*server.assumptions, *assumed(server, load)), warnings=warned(server, load, first, record),

@@ -56,7 +56,8 @@ class ServedLoad:
     first_token: what TTFT holds beside steps. cached_len: tokens of each prompt that a prefix cache holds, which are
     read and not computed. one_length: whether all requests are of exactly these lengths, not of such a mean.
     source_len: tokens of each source where it is not as long as the prompt. step_tokens: of one step at most; 0: all.
-    ahead: steps that are scheduled while the one before them runs. prompt_graphs: tokens beyond which a step with
+    ahead: steps that are scheduled while the one before them runs. before: what encoders of images or sounds take with
+    each prompt. prompt_graphs: tokens beyond which a step with
     prompts waits for its launches; 0: none does.
     """
 
@@ -76,6 +77,7 @@ class ServedLoad:
     step_tokens: int = 0
     ahead: int = 0
     prompt_graphs: int = 0
+    before: Duration | None = None
 
     @property
     def per_replica(self) -> float:
@@ -223,7 +225,8 @@ class ServedLoad:
 class SteadyState:
     """The steady state. running: requests that decode at the same time on all replicas. ttft: None where `refusal`
     says why; front_s: of its seconds, those before and after the engine's steps. utilisation: share of the engine's
-    time that goes into prompts. request: seconds of the whole system for each request that it answers.
+    time that goes into prompts. request: seconds of the whole system for each request that it answers. encoder: what
+    the encoders of a request's images and sounds take, which is part of its prompt.
     """
 
     concurrency: int
@@ -235,6 +238,7 @@ class SteadyState:
     tokens_per_s: float
     request: Duration
     front_s: float = 0.0
+    encoder: Duration | None = None
     assumptions: tuple[Note, ...] = ()
 
     def to_dict(self) -> JsonObject:
@@ -247,6 +251,7 @@ class SteadyState:
             "ttft_high_s": self.ttft.high if self.ttft else None, "ttft_refused": self.refusal,
             "ttft_front_s": self.front_s if self.ttft else None,
             "tokens_per_s": self.tokens_per_s, "evidence": self.tpot.evidence,
+            **({} if self.encoder is None else {"encoder_s": self.encoder.expected}),
         }  # fmt: skip
 
 
@@ -271,15 +276,19 @@ def steady(
 def steady_state_of(
     pricer: StepPricer, concurrency: int, input_len: int, output_len: int, most_running: float | None = None,
     limit: str = "", cached_len: int = 0, one_length: bool = False, source_len: int | None = None,
+    encoders: Sequence[Duration] = (),
 ) -> SteadyState:  # fmt: skip
     """The steady state of the model, engine and plan of a pricer. limit: what sets `most_running`, in words.
-    cached_len, one_length, source_len: as of a `ServedLoad`.
+    cached_len, one_length, source_len: as of a `ServedLoad`. encoders: what those of a request's images and sounds
+    take.
     """
     running = float(concurrency if most_running is None else min(concurrency, most_running))
     if not running > 0:
         raise UsageError(f"`most_running` must be above 0, not {most_running!r}")
     load = served_load(pricer, concurrency, input_len, output_len, running, limit)
-    return steady_state(pricer, replace(load, cached_len=cached_len, one_length=one_length, source_len=source_len))
+    before = composed(lambda *each: sum(each), *encoders) if encoders else None
+    load = replace(load, cached_len=cached_len, one_length=one_length, source_len=source_len, before=before)
+    return steady_state(pricer, load)
 
 
 def served_load(
@@ -361,6 +370,9 @@ def closed_form(
     further: what each further prompt adds to such a step, where those that come together share one.
     """
     requests, cycle = load.per_replica, load.cycle
+    if load.before is not None:
+        prompt = composed(lambda time, encoder: time + encoder, prompt, load.before)
+        further = further and composed(lambda time, encoder: time + encoder, further, load.before)
 
     def added(step_s: float, prompt_s: float, further_s: float, places: float) -> float:
         """Seconds that a prompt adds to the decodes, where those of so many places meet."""
@@ -377,6 +389,7 @@ def closed_form(
         concurrency=load.concurrency, running=load.running, tpot=tpot, refusal=refusal, utilisation=prompts,
         ttft=None if refusal else time_to_first_token(load, step, prompt), assumptions=_assumed(load, mixed),
         tokens_per_s=load.answers / request.expected, request=request, front_s=front_seconds(load),
+        encoder=load.before,
     )  # fmt: skip
 
 

@@ -14,7 +14,9 @@ class SoundRule(Spec):
     time. padded: a piece that is shorter is filled up to them. longest: seconds beyond which a sound is cut off.
 
     tokens: the vectors of whole pieces, silence included (Voxtral), or of the sound alone (Qwen2-Audio). fewer: frames
-    that a spectrum lacks at its ends, whose windows would reach beyond the sound (of whole hundredths of a second).
+    that a spectrum lacks at its ends, whose windows would reach beyond the sound (of whole hundredths of a second);
+    less than nothing where it has more than whole ones. around: tokens before and behind a sound. numbers: vectors
+    between two numbers, which count seconds, `second` at a time, a token for each digit (MOSS).
     """
 
     frames_per_second: Count = 100
@@ -23,6 +25,9 @@ class SoundRule(Spec):
     longest: Count | None = None
     tokens: Literal["pieces", "sound"] = "pieces"
     fewer: int = 0
+    around: int = 0
+    numbers: Count | None = None
+    second: Count = 1
 
     @model_validator(mode="after")
     def _complete(self) -> SoundRule:
@@ -33,7 +38,13 @@ class SoundRule(Spec):
     def frames(self, seconds: float) -> int:
         """Frames of a sound, without what is cut off."""
         kept = seconds if self.longest is None else min(seconds, self.longest)
-        return max(ceil(round(kept * self.frames_per_second, 6)) - self.fewer, 1)
+        frames = round(kept * self.frames_per_second, 6)
+        return max((ceil(frames) if self.fewer >= 0 else floor(frames)) - self.fewer, 1)
+
+    def marks(self, vectors: int) -> int:
+        """Tokens of a sound that are no vectors of its encoder."""
+        told = 0 if self.numbers is None else vectors // self.numbers
+        return self.around + sum(len(str(n * self.second)) for n in range(1, told + 1))
 
     def pieces(self, seconds: float) -> tuple[tuple[int, int], ...]:
         """(how many, frames of each) of the pieces that the encoder sees."""

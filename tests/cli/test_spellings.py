@@ -199,7 +199,7 @@ def test_pages_that_a_command_does_not_make_are_those_of_report(archsim: Any) ->
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("simulate llava-1.5-7b --hw h100 --rate 2 --image 640x480", "counts as tokens of the prompt"),
+        ("sweep llava-1.5-7b --hw h100 --image 640x480", "counts as tokens of the prompt"),
         ("sweep whisper-large-v3 --hw h100 --audio 30", "counts as tokens of the prompt"),
         ("simulate t5-large --hw h100 --rate 2 --source-len 512", "not served in continuous batches"),
     ],

@@ -89,6 +89,6 @@ def test_models_without(name: str, reason: str) -> None:
         estimate(load_model(name), load_hardware("h100"), audio="30")
 
 
-def test_one_kind_at_a_time() -> None:
-    with pytest.raises(UsageError, match="exclude each other"):
+def test_both_kinds_need_both_encoders() -> None:
+    with pytest.raises(UsageError, match="no vision encoder"):
         estimate(model("qwen2_audio"), load_hardware("h100"), audio="30", image="64x64")

@@ -1,4 +1,4 @@
-"""Writes `image_tokens.json`: tokens that images of six sizes take in families, by the functions that the image
+"""Writes `image_tokens.json`: tokens that images of fifteen sizes take in families, by the functions that the image
 processors of transformers 5.24 resize with (parsed out of their source, since their modules need torchvision), or by
 the processors themselves where these cut images into tiles.
 
@@ -8,15 +8,18 @@ the processors themselves where these cut images into tiles.
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import math
+import re
 from collections.abc import Callable
 from importlib import util
 from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("image_tokens.json")
-SIZES = ((1024, 1024), (1920, 1080), (640, 480), (50, 90), (4000, 3000), (336, 1344))
+SIZES = ((1024, 1024), (1920, 1080), (640, 480), (50, 90), (4000, 3000), (336, 1344), (1000, 300), (33, 700),
+         (1365, 2048), (2200, 40), (777, 333), (5000, 1200), (19, 152), (16, 141), (591, 23))  # fmt: skip
 """Width and height."""
 
 
@@ -145,6 +148,49 @@ def idefics3(width: int, height: int, edge: int = 364, per_tile: int = 169) -> i
     return per_tile + 3 + rows * ((per_tile + 2) * columns + 1)
 
 
+def counted(family: str, name: str, width: int, height: int, image_processor: str, *, inside: Any = None,
+            **attributes: Any) -> int:  # fmt: skip
+    """What the `replace_image_token` of a processor without a tokenizer makes of what its image processor gives: tokens
+    are marks in angle brackets, or line ends, of which two make one.
+    """
+    import torch
+    import transformers
+
+    found = importlib.import_module(f"transformers.models.{family}.processing_{family}")
+    cls = getattr(found, name)
+    made = cls.__new__(cls)
+    made.image_processor = getattr(transformers, image_processor)(**(inside or {}))
+    marks = {key: f"<{key}>" for key in ("image_token", "image_start_token", "image_end_token", "start_image_token",
+                                         "end_image_token", "image_thumbnail_token", "fake_image_token",
+                                         "global_image_tag", "image_break_token")}  # fmt: skip
+    made.__dict__.update({**marks, **attributes})
+    options = {"return_row_col_info": True} if family == "lfm2_vl" else {}
+    black = torch.zeros(3, height, width, dtype=torch.uint8)
+    inputs = made.image_processor(images=[black], return_tensors="pt", **options)
+    text = made.replace_image_token(inputs, 0, **({"use_image_special_tokens": True} if options else {}))
+    return len(re.findall(r"<[^>]+>|\n+", text))
+
+
+def next_tokens(family: str, name: str, edge: int, width: int, height: int, **attributes: Any) -> int:
+    """LLaVA-NeXT's and those of its kin."""
+    inside = {"size": {"shortest_edge": edge}, "crop_size": {"height": edge, "width": edge}}
+    return counted(family, name, width, height, "LlavaNextImageProcessor", inside=inside, patch_size=14,
+                   **attributes)  # fmt: skip
+
+
+def onevision(width: int, height: int) -> int:
+    """LLaVA-OneVision's, of one image."""
+    return counted("llava_onevision", "LlavaOnevisionProcessor", width, height, "LlavaOnevisionImageProcessor",
+                   num_image_tokens=729, vision_feature_select_strategy="full",
+                   vision_aspect_ratio="anyres_max_9")  # fmt: skip
+
+
+def merged(name: str, patch: int, merge: int, width: int, height: int, **options: Any) -> int:
+    """Vectors of an image whose patches are merged, by its grid."""
+    grid = processed(name, width, height, patch_size=patch, merge_size=merge, **options)["image_grid_thw"]
+    return int(grid.prod()) // merge**2
+
+
 FAMILIES: dict[str, Callable[[int, int], int]] = {
     "qwen2_vl": lambda w, h: area(w, h, 14, 56 * 56, 28 * 28 * 1280),
     "qwen2_5_vl": lambda w, h: area(w, h, 14, 56 * 56, 28 * 28 * 1280),
@@ -162,8 +208,50 @@ FAMILIES: dict[str, Callable[[int, int], int]] = {
     "hy_v4_vl": lambda w, h: with_row_ends("HYV4VLImageProcessor", w, h),
     "inkling_mm_model": lambda w, h: int(processed("InklingImageProcessor", w, h)["num_patches"][0]),
     "internvl": internvl, "aya_vision": aya, "cohere2_vision": cohere, "llama4": llama4, "minicpmv4_6": minicpm,
+    "llava_next": lambda w, h: next_tokens("llava_next", "LlavaNextProcessor", 336, w, h, num_additional_image_tokens=1,
+                                           vision_feature_select_strategy="default"),
+    "granite4_vision": lambda w, h: next_tokens("granite4_vision", "Granite4VisionProcessor", 336, w, h,
+                                                num_additional_image_tokens=0, downsample_rate="1/2",
+                                                vision_feature_select_strategy="full"),
+    "llava_onevision": onevision,
+    "lfm2_vl": lambda w, h: counted("lfm2_vl", "Lfm2VlProcessor", w, h, "Lfm2VlImageProcessor"),
+    "lfm3_vl": lambda w, h: merged("Qwen2VLImageProcessor", 16, 2, w, h),
+    "qwen3_omni_moe": lambda w, h: merged("Qwen2VLImageProcessor", 16, 2, w, h),
+    "cosmos3_omni": lambda w, h: merged("Qwen2VLImageProcessor", 16, 2, w, h),
+    "hyperclovax_vision_v2": lambda w, h: merged("Qwen2VLImageProcessor", 14, 2, w, h),
+    "video_llama_3": lambda w, h: merged("VideoLlama3ImageProcessor", 14, 1, w, h),
+    "cosmos3_edge": lambda w, h: merged("Cosmos3EdgeImageProcessor", 16, 2, w, h),
+    "glmga": lambda w, h: merged("GlmgaImageProcessor", 14, 2, w, h),
+    "glm5_next": lambda w, h: merged("Glm5NextImageProcessor", 14, 2, w, h),
+    "muse_glimmer": lambda w, h: counted("muse_glimmer", "MuseGlimmerProcessor", w, h, "MuseGlimmerImageProcessor"),
+    "nemotron_h_omni": lambda w, h: counted("nemotron_h_omni", "NemotronH_Omni_Reasoning_V3Processor", w, h,
+                                            "NemotronH_Omni_Reasoning_V3ImageProcessor"),
+    "molmo2": lambda w, h: counted("molmo2", "Molmo2Processor", w, h, "Molmo2ImageProcessor", image_use_col_tokens=True,
+                                   use_single_crop_col_tokens=None, use_single_crop_start_token=True),
+    "phi4_multimodal": lambda w, h: int(processed("Phi4MultimodalImageProcessor", w, h)["num_img_tokens"][0]),
+    "step3p7": lambda w, h: counted("step3p7", "Step3p7Processor", w, h, "Step3p7ImageProcessor",
+                                    image_feature_placeholder="<v>" * 169, patch_feature_placeholder="<v>" * 81),
+    "granite_docling": lambda w, h: counted("granite_docling", "GraniteDoclingProcessor", w, h,
+                                            "GraniteDoclingImageProcessor", image_seq_len=64),
+    "qianfan_ocr": lambda w, h: counted("qianfan_ocr", "QianfanOCRProcessor", w, h, "GotOcr2ImageProcessor",
+                                        image_seq_length=256, inside={"crop_to_patches": True, "size":
+                                                                      {"height": 448, "width": 448}}),
+    "ovis2": lambda w, h: counted("ovis2", "Ovis2Processor", w, h, "Ovis2ImageProcessor", image_seq_length=256),
+    "ovis2_cut": lambda w, h: counted("ovis2", "Ovis2Processor", w, h, "Ovis2ImageProcessor", image_seq_length=256,
+                                      inside={"crop_to_patches": True, "size": {"height": 448, "width": 448}}),
+    "mistral_large4": lambda w, h: pixtral(w, h, 1540, 28),
+    "lighton_ocr": lambda w, h: counted("lighton_ocr", "LightOnOcrProcessor", w, h, "PixtralImageProcessor",
+                                        effective_patch_size=28, inside={"size": {"longest_edge": 1540},
+                                                                         "patch_size": 28}),
+    "modernvbert": lambda w, h: idefics3(w, h, 512, 64),
+    "smolvlm": lambda w, h: idefics3(w, h, 512, 64),
+    "idefics2": lambda w, h: 66, "kosmos-2": lambda w, h: 66, "kosmos-2.5": lambda w, h: 2050,
+    "git": lambda w, h: 197, "pp_chart2table": lambda w, h: 256, "shieldgemma2": lambda w, h: 256,
+    "video_llava": lambda w, h: 257,
 }  # fmt: skip
-"""Tokens of an image. Of gemma3 to janus the processors put `image_seq_length` tokens whatever the size."""
+"""Tokens of an image. Of gemma3 to janus, and of idefics2 to video_llava, the processors put as many tokens whatever
+the size. `ovis2_cut`: where a preprocessor_config.json asks for tiles.
+"""
 
 
 def main() -> None:

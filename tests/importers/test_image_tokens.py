@@ -13,28 +13,49 @@ import archsim as a
 from archsim.base.errors import UsageError
 from archsim.counts.images import Images, ImageWork, one_image
 from archsim.importers.hf.describe import stages
+from archsim.importers.hf.towers.processors import with_processor
 from archsim.spec.model import Tower
 
 HERE = Path(__file__).parent
 TOKENS = json.loads((HERE / "image_tokens.json").read_text("utf-8"))
 GEMMA3 = {"model_type": "siglip_vision_model", "hidden_size": 1152, "num_attention_heads": 16, "image_size": 896,
           "patch_size": 14, "num_hidden_layers": 27, "intermediate_size": 4304, "vision_use_head": False}  # fmt: skip
+CLIP = {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14, "hidden_size": 1024}
 OWN: dict[str, dict[str, Any]] = {
     "gemma3": GEMMA3,
-    "llava": {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14, "hidden_size": 1024},
+    "llava": CLIP,
     "paligemma": {**GEMMA3, "image_size": 224}, "mistral3": {"image_size": 1540, "patch_size": 14},
     "aya_vision": {**GEMMA3, "image_size": 364}, "cohere2_vision": {**GEMMA3, "image_size": 512, "patch_size": 16},
     "llama4": {"image_size": 336, "intermediate_size": 3072, "vision_output_dim": 4096},
     "idefics3": {"image_size": 364, "patch_size": 14}, "hunyuan_vl": {"text_hidden_size": 4096},
-    "inkling_mm_model": {"n_layers": 4, "decoder_dmodel": 64},
+    "inkling_mm_model": {"n_layers": 4, "decoder_dmodel": 64}, "shieldgemma2": GEMMA3,
+    "llava_next": CLIP, "granite4_vision": CLIP, "video_llava": {**CLIP, "image_size": 224},
+    "llava_onevision": {**GEMMA3, "image_size": 384, "patch_size": 14},
+    "video_llama_3": {"patch_size": 14}, "nemotron_h_omni": {"patch_size": 16, "video_temporal_patch_size": 2},
+    "lfm3_vl": {"layer_types": ["conv", "full_attention"], "num_hidden_layers": 2},
+    "lighton_ocr": {"model_type": "pixtral", "image_size": 1540, "patch_size": 14},
+    "modernvbert": {"image_size": 512, "patch_size": 16}, "smolvlm": {"image_size": 512, "patch_size": 16},
 }  # fmt: skip
 """What the released configs have that the classes' defaults do not."""
 
+CONFIG: dict[str, dict[str, Any]] = {
+    "granite4_vision": {"downsample_rate": "1/2", "deepstack_layer_map": [[-2, 0]]},
+    "modernvbert": {"pixel_shuffle_factor": 4}, "smolvlm": {"scale_factor": 4},
+    "video_llava": {"vision_feature_select_strategy": "full"},
+}  # fmt: skip
+"""What their configs say outside the encoder's."""
+
+ON_REQUEST = {"hidden_stride": 2, "image_size": 448}
+CUT = {"crop_to_patches": True, "size": {"height": 448, "width": 448}}
+
 
 def tower_of(family: str, **own: Any) -> Tower:
-    """The vision tower of a family."""
-    found = stages("vision", {**OWN.get(family, {}), **own}, {}, family, 4096)
-    return Tower.model_validate(found)
+    """The vision tower of a family; `_cut`: where a preprocessor_config.json asks for tiles."""
+    family, cut = family.removesuffix("_cut"), family.endswith("_cut")
+    own = {**own, **(ON_REQUEST if cut else {})}
+    found = stages("vision", {**OWN.get(family, {}), **own}, CONFIG.get(family, {}), family, 4096)
+    document = with_processor({"towers": [found]}, CUT, family) if cut else {"towers": [found]}
+    return Tower.model_validate(document["towers"][0])
 
 
 def work_of(tower: Tower, images: Images) -> ImageWork:
@@ -45,7 +66,7 @@ def work_of(tower: Tower, images: Images) -> ImageWork:
 
 @pytest.mark.parametrize("family", TOKENS["tokens"])
 def test_tokens_per_image(family: str) -> None:
-    """Of six sizes."""
+    """Of fifteen sizes."""
     tower = tower_of(family)
     found = [work_of(tower, Images(width, height)).tokens for width, height in TOKENS["sizes"]]
     assert found == TOKENS["tokens"][family]
@@ -81,8 +102,8 @@ def test_images_are_part_of_the_prompt_and_of_the_time(tmp_path: Path, archsim: 
     counted = a.count(path, image="1024x1024x2").to_dict()["images"]
     assert counted["tokens"] == 2048 and counted["flops"] == encoder["flops"]
     assert "the encoder is" in archsim("estimate", str(path), "--hw", "h100", "--image", "1024x1024").out
-    with pytest.raises(UsageError, match="concurrency"):
-        a.estimate(path, "h100", image="64x64", concurrency=4)
+    served = a.estimate(path, "h100", image="64x64", concurrency=4).serving
+    assert served is not None and served.encoder is not None
 
 
 def test_pages_say_what_an_image_is_cut_into(archsim: Any) -> None:
@@ -115,3 +136,30 @@ def test_a_processor_beside_the_config_says_how_large_images_get(tmp_path: Path)
     assert usual <= 1280 < ImageWork.of(a.load_model(tmp_path), Images(4000, 3000)).tokens <= 16384
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": {"longest_edge": 784 * 100}}), "utf-8")
     assert ImageWork.of(a.load_model(tmp_path), Images(4000, 3000)).tokens <= 100
+
+
+def test_pixtral_in_the_config_of_llava() -> None:
+    """Its own processor, not that of LLaVA."""
+    own = {"model_type": "pixtral", "image_size": 1024, "patch_size": 16, "hidden_size": 1024}
+    assert work_of(tower_of("llava", **own), Images(640, 480)).tokens == 30 * (40 + 1)
+
+
+def test_several_images_are_not_cut() -> None:
+    """LLaVA-OneVision cuts one image, and gives each of several 729 vectors and the end of a row."""
+    tower = tower_of("llava_onevision")
+    assert work_of(tower, Images(1920, 1080)).tokens == 7269
+    several = work_of(tower, Images(1920, 1080, 3))
+    assert (several.tokens, several.prompt_tokens, several.pictures) == (730, 3 * 730, ((1, (27, 27)),))
+
+
+def test_a_file_beside_the_config_says_how_many_tiles(tmp_path: Path) -> None:
+    """InternVL's with four at most; LFM2-VL's fewest; Nemotron's most patches."""
+    stated: list[tuple[str, dict[str, Any], int]] = [
+        ("internvl", {"max_patches": 4}, 256 * 5 + 2),
+        ("lfm2_vl", {"max_tiles": 4}, 4 * 256 + 256 + 4 + 3),
+        ("nemotron_h_omni", {"max_num_patches": 2048}, 508),
+    ]
+    for family, processor, tokens in stated:
+        found = {"towers": [stages("vision", OWN.get(family, {}), CONFIG.get(family, {}), family, 64)]}
+        tower = Tower.model_validate(with_processor(found, processor, family)["towers"][0])
+        assert work_of(tower, Images(2000, 2000)).tokens == tokens, family

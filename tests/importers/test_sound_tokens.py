@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,8 @@ from archsim.importers.hf.describe import stages
 from archsim.spec.model import Tower
 
 LENGTHS = (0.5, 1.01, 7.3, 12.34, 29.99, 30.0)
-OWN = {"inkling_mm_model": {"decoder_dmodel": 64}}
+LONGER = (31.2, 61.75, 95.0, 250.05)
+OWN = {"inkling_mm_model": {"decoder_dmodel": 64}, "nemotron_h_omni": {"projection_hidden_size": 64}}
 
 
 def tokens(family: str, seconds: float) -> int:
@@ -36,6 +39,65 @@ TOLD = {
 def test_tokens_of_sounds(family: str) -> None:
     """Of six lengths."""
     assert tuple(tokens(family, seconds) for seconds in LENGTHS) == TOLD[family]
+
+
+WINDOWS = {
+    "audioflamingo3": (12, 25, 182, 308, 750, 750, 780, 1544, 2375, 6251),
+    "musicflamingo": (14, 27, 184, 310, 752, 752, 782, 1546, 2377, 6253),
+    "glmasr": (6, 12, 91, 154, 375, 375, 390, 772, 1187, 3125),
+    "moss_transcribe_diarize": (7, 13, 95, 163, 401, 401, 416, 828, 1278, 3448),
+    "nemotron_h_omni": (9, 15, 94, 157, 377, 378, 393, 774, 1190, 3128),
+}
+"""As `replace_audio_token` of these families' processors counts them; MOSS with the digits of its seconds."""
+
+
+@pytest.mark.parametrize("family", WINDOWS)
+def test_tokens_of_sounds_in_windows(family: str) -> None:
+    """Of ten lengths, up to nine windows of 30 s."""
+    assert tuple(tokens(family, seconds) for seconds in LENGTHS + LONGER) == WINDOWS[family]
+
+
+@pytest.mark.slow
+@pytest.mark.oracle
+@pytest.mark.parametrize("seconds", LENGTHS + LONGER)
+@pytest.mark.parametrize("family", WINDOWS)
+def test_as_the_processors_of_windows_count(family: str, seconds: float) -> None:
+    """By the processors themselves, with their feature extractors and marks in place of a tokenizer."""
+    pytest.importorskip("transformers")
+    np = pytest.importorskip("numpy")
+    pytest.importorskip("torch")
+    samples = round(seconds * 16000)
+    processor = _processor(family)
+    if family == "nemotron_h_omni":
+        replaced = processor.replace_audio_token({"num_tokens": [processor._estimate_audio_num_embeddings(samples)]}, 0)
+    else:
+        windows = {} if family.startswith("moss") else {"padding": "max_length", "return_attention_mask": True}
+        sound = np.full(samples, 1e-3, dtype=np.float32)
+        _, (replaced,) = processor._process_audio([sound], sampling_rate=16000, return_tensors="pt", **windows)
+    assert len(re.findall(r"<[^>]+>|\d", replaced)) == tokens(family, seconds)
+
+
+def _processor(family: str) -> Any:
+    """A processor without a tokenizer: every token it writes is a mark in angle brackets."""
+    import transformers
+    from transformers.models.moss_transcribe_diarize import feature_extraction_moss_transcribe_diarize as moss
+
+    module = importlib.import_module(f"transformers.models.{family}.processing_{family}")
+    names = [name for name in module.__all__ if name.endswith("Processor")]
+    made = object.__new__(getattr(module, names[0]))
+    marks = ("audio_token", "audio_bos_token", "audio_eos_token", "audio_start_token", "audio_end_token")
+    whisper = transformers.WhisperFeatureExtractor(feature_size=128)
+    made.__dict__.update({mark: f"<{mark}>" for mark in marks}, feature_extractor=whisper)
+    sizes: dict[str, dict[str, Any]] = {
+        "audioflamingo3": {"max_audio_len": 600}, "musicflamingo": {"max_audio_len": 1200},
+        "glmasr": {"max_audio_len": 655}, "nemotron_h_omni": {"audio_hop_length": 160, "audio_subsampling_factor": 8},
+        "moss_transcribe_diarize": {
+            "feature_extractor": moss.MossTranscribeDiarizeFeatureExtractor(), "audio_tokens_per_second": 12.5,
+            "audio_merge_size": 4, "time_marker_every_seconds": 2,
+        },
+    }  # fmt: skip
+    made.__dict__.update(sizes[family])
+    return made
 
 
 @pytest.mark.slow

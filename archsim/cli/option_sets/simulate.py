@@ -10,7 +10,7 @@ import typer
 
 from archsim.base.data_class import dataclass
 from archsim.cli.option_sets import fit as f
-from archsim.cli.options import devices, models
+from archsim.cli.options import Audio, Image, devices, models
 
 
 class Wave(StrEnum):
@@ -294,6 +294,8 @@ class Server:
     prefix_cache: PrefixCache = None
     speculative: Speculative = None
     acceptance: Acceptance = None
+    image: Image = None
+    audio: Audio = None
     front_end: FrontEnd = None
 
 

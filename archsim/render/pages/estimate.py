@@ -70,10 +70,9 @@ def head(e: Estimate) -> tuple[str, str]:
 
 def _seen_or_heard(e: Estimate) -> str:
     """How many of the prompt's tokens are those of images or sounds; nothing where there are none."""
-    if e.encoder is None:
-        return ""
-    work = e.encoder.work
-    return f", {work.prompt_tokens:,} of them of {plural(work.prompt_tokens // max(work.tokens, 1), work.noun)}"
+    works = [encoder.work for encoder in e.encoders]
+    told = [f"{w.prompt_tokens:,} of them of {plural(w.prompt_tokens // max(w.tokens, 1), w.noun)}" for w in works]
+    return "".join(f", {text}" for text in told)
 
 
 def plan_text(e: Estimate) -> str:
@@ -190,18 +189,15 @@ def _memory_row(name: str, size: int, capacity: int, note: str) -> Row:
 
 def _speed(e: Estimate, whole: Facts) -> Section:
     m, load = e.metrics, e.workload
-    if e.encoder is None:
+    if not e.encoders:
         rows = [_phase_row("forward pass" if e.model.architecture == "encoder" else "prefill  (TTFT)", e.prefill)]
     else:
-        rows = [
-            _phase_row(f"{e.encoder.work.noun} encoder", e.encoder.time),
-            _phase_row("prefill", e.prefill),
-            _first_token_row(e),
-        ]
+        rows = [_phase_row(f"{encoder.work.noun} encoder", encoder.time) for encoder in e.encoders]
+        rows += [_phase_row("prefill", e.prefill), _first_token_row(e)]
     if e.decode is not None:
         ideal = (
             float(e.prefill.ideal_s)
-            + (float(e.encoder.time.ideal_s) if e.encoder else 0.0)
+            + sum(float(encoder.time.ideal_s) for encoder in e.encoders)
             + float(e.decode.ideal_s) * (load.output_len - 1)
         )
         rows += [_phase_row("decode   (TPOT)", e.decode), _step_rate_row("per user", 1.0, e.decode)]
@@ -221,11 +217,12 @@ def _speed(e: Estimate, whole: Facts) -> Section:
 
 
 def _first_token_row(e: Estimate) -> Row:
-    """Encoder and prefill together, and the encoder's share."""
-    assert e.encoder is not None
-    ideal, first = float(e.encoder.time.ideal_s) + float(e.prefill.ideal_s), e.metrics["ttft_s"] or 0.0
-    share = percent(float(e.encoder.time.expected_s) / first) if first else ""
-    return row("TTFT", format_seconds(ideal), format_seconds(first), "", f"the encoder is {share} of it")
+    """Encoders and prefill together, and the encoders' share."""
+    before, first = sum(float(encoder.time.expected_s) for encoder in e.encoders), e.metrics["ttft_s"] or 0.0
+    ideal = sum(float(encoder.time.ideal_s) for encoder in e.encoders) + float(e.prefill.ideal_s)
+    share = percent(before / first) if first else ""
+    who = "the encoder is" if len(e.encoders) == 1 else "the encoders are"
+    return row("TTFT", format_seconds(ideal), format_seconds(first), "", f"{who} {share} of it")
 
 
 def _served_speed(e: Estimate, state: SteadyState, whole: Facts) -> Section:
@@ -235,6 +232,9 @@ def _served_speed(e: Estimate, state: SteadyState, whole: Facts) -> Section:
     rows = [_duration_row("TTFT", ttft, front)] if ttft else [row("TTFT", "", "not given", "", "queueing")]
     rows += [_duration_row("TPOT", tpot), _rate_row("per user", 1.0, tpot.ideal, tpot.expected, tpot.low, tpot.high)]
     rows.append(row("all users", "", format_rate(state.tokens_per_s, "tok/s"), "", _running(state)))
+    if state.encoder is not None:
+        nouns = " and ".join(f"{encoder.work.noun}s" for encoder in e.encoders)
+        rows.append(_duration_row("encoder", state.encoder, f"of each request's {nouns}, with its prompt"))
     rows.append(row("prefill", "", percent(state.utilisation), "", "of engine time"))
     below = [
         f"steady state of continuous batching; a decode step of {plural(running, 'request')} is broken down below",

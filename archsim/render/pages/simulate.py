@@ -75,6 +75,8 @@ def head(s: Simulation) -> tuple[str, ...]:
     requests = f"{w['requests']:,} requests{runs}, {w['measured_requests']:,} measured"
     lengths = [f"{name} {w[key]['mean']:,.0f} tokens (p99 {w[key]['p99']:,})"
                for name, key in (("prompt", "input_len"), ("answer", "output_len"))]  # fmt: skip
+    carried = [f"{one.prompt_tokens:,} more of {plural(one.count, one.noun)}" for one in s.server.encoded]
+    lengths[0] += "".join(f" and {text}" for text in carried)
     where += fleet(s)
     return f"{s.model.name} on {where}", " · ".join(parts), " · ".join([offered(s), requests, *lengths])
 

@@ -79,7 +79,7 @@ def glmasr(c: Config, around: Around) -> list[Doc]:
         {"kind": "conv", "d": d, "stride": 2},
         layers(c.count("num_hidden_layers"), layer(layernorm(1e-5), attention, mlp(act(c, "hidden_act"), wide))),
         norm(layernorm(1e-5)),
-        {"kind": "merge", "tokens": wide // d},
+        {"kind": "merge", "tokens": wide // d, "dropped": True},
         *two_layers(around.width, "gelu", inner=2 * around.width),
     ]
 

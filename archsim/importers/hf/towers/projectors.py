@@ -231,7 +231,8 @@ def phi4_multimodal(c: Config, around: Around) -> list[Doc]:
     stand between the crops and the whole image.
     """
     c.skip("crop_size", "image_token_id", "feature_layer")
-    siglip = body(c.changed(model_type="siglip_vision_model"), around)
+    usual = {key: value for key, value in c.defaults.items() if key not in c.data}
+    siglip = body(c.changed(**usual, model_type="siglip_vision_model"), around)
     return [*siglip, {"kind": "pool", "tokens": 4}, {"kind": "vectors", "n": 2}, *two_layers(around.width, "gelu")]
 
 

@@ -59,7 +59,7 @@ def stages(tower: str, own: JsonMapping, config: JsonMapping, model_type: str, w
     parts = {key: value for key, value in config.items() if isinstance(value, Mapping)}
     try:
         found: Doc = {"name": tower, "stages": reader(read, Around(Config(inside, {}), width, parts))}
-        if rule := image_rule(model_type, Config(own, defaults)) if tower == "vision" else None:
+        if rule := image_rule(model_type, Config(own, defaults), config) if tower == "vision" else None:
             found["images"] = rule
         if (sounds := sound_rule(model_type) if tower == "audio" else None) is not None:
             found["sounds"] = sounds
