@@ -118,6 +118,8 @@ def test_the_file_is_what_the_installed_source_says() -> None:
         pytest.skip("the file is of another version of transformers")
     now, kept = derive(), class_keys()
     assert all(now.reads[folder] == keys for folder, keys in kept.reads.items())
+    assert (now.aliases, now.classes) == (kept.aliases, {f: kept.classes.get(f, frozenset()) for f in now.classes})
+    assert {f: names for f, names in now.composites.items() if names} == kept.composites
 
 
 def test_a_file_that_names_the_class_of_transformers_beside_old_code_is_read_as_the_class() -> None:
