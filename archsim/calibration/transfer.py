@@ -67,6 +67,9 @@ other, which a wider interval does not mend, and they stay.
 DECIDES = 0.5
 """Share of a row's time that the device takes from which on the row says more of it than of the host."""
 
+NOBODY = "nobody"
+"""The vendor of fits that stand for no device, and still say what last-level caches give."""
+
 LEAST = 1e-3
 """Microseconds of a host that takes no time."""
 
@@ -296,7 +299,8 @@ def _without_fit(asked: Sequence[Question], known: Store) -> list[GradePredictio
 
 def _by_usual(asked: Question, known: Store) -> GradePredictions:
     """By the usual constants of the formula and by the middle of the fits on other devices, if there are any."""
-    none = replace(known, entries=())
+    others = (entry._replace(vendor=NOBODY) for entry in asked.entries if entry.device)
+    none = replace(known, entries=tuple(others))
     middles = (False, True) if asked.usual(True) else (False,)
     fits = {Carried(False, 1.0, middle): [nearest(none, asked.query, usual=asked.usual(middle))] for middle in middles}
     return asked.predictions(fits, own=False)

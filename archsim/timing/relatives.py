@@ -33,7 +33,7 @@ a little more power never takes longer.
 FEEDING = ("memory", "stream")
 """Constants that are shares of memory's bandwidth."""
 
-CACHES = ("warm", "cached")
+CACHES = ("warm", "cached", "faster")
 """Constants that are rates of the last-level cache over memory's."""
 
 WELL_FED = 10.0
