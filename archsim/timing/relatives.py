@@ -34,7 +34,8 @@ FEEDING = ("memory", "stream")
 """Constants that are shares of memory's bandwidth."""
 
 CACHES = ("warm", "cached", "faster")
-"""Constants that are rates of the last-level cache over memory's."""
+"""Constants that are rates of the last-level cache over memory's, which are the cache's own: as much faster as memory
+is read elsewhere, as much less faster than memory is the cache."""
 
 WELL_FED = 10.0
 """Bytes that memory gives a unit in a cycle from which on it is about as quick as a cache."""
@@ -107,9 +108,11 @@ def _with_products(constants: Mapping[str, float], entry: Entry, query: FitQuery
     for name in FEEDING:
         if name in constants:
             found[name] = beside_other_work(constants[name], fed)
+    more = there[FED] / here[FED] if FED in here and FED in there else 1.0
+    quicker = min((more * found[name] / constants[name] for name in FEEDING if name in constants), default=more)
     for name in CACHES:
-        if name in constants and FED in here and FED in there and MODELS[entry.op].constants[name].low >= 1.0:
-            found[name] = max(constants[name] * here[FED] / there[FED], 1.0)
+        if name in constants and MODELS[entry.op].constants[name].low >= 1.0:
+            found[name] = max(constants[name] / quicker, 1.0)
     for name, (usual, finest) in MODELS[entry.op].finest.items():
         measured = found.get(name, usual)
         found[name] = min(measured, max(finest, measured * faster))
