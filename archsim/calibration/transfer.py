@@ -27,12 +27,15 @@ from archsim.timing.kernel_timer import (
     REGIMES,
     UNABLE,
     beyond_measured,
+    code_of,
     fit_of,
     format_cost,
     implementation_entries,
     level_of,
     middle_constants,
     nearest,
+    nearest_entry,
+    serial_cost,
     split_engine,
     timer,
     with_implied,
@@ -63,6 +66,9 @@ other, which a wider interval does not mend, and they stay.
 
 DECIDES = 0.5
 """Share of a row's time that the device takes from which on the row says more of it than of the host."""
+
+NOBODY = "nobody"
+"""The vendor of fits that stand for no device, and still say what last-level caches give."""
 
 LEAST = 1e-3
 """Microseconds of a host that takes no time."""
@@ -129,10 +135,12 @@ def _levels_of(
 
 def _alike(grade: str, parts: list[GradePredictions]) -> list[GradePredictions]:
     """The groups that say what a grade costs: of other devices and formats those that the same engine predicts, where
-    there are any; of other engines those whose kernels are of one kind; of none those as well, if there are any.
+    there are any, by kernels that share their work among units as theirs do or do not; of other engines those whose
+    kernels are of one kind; of none those as well, if there are any.
     """
     if grade in BY_OWN_ENGINE:
-        return [part for part in parts if part.own] or parts
+        parts = [part for part in parts if part.own] or parts
+        return [part for part in parts if not part.serial] or parts
     of_one_kind = [part for part in parts if not part.apart]
     return of_one_kind if grade == "engine" else of_one_kind or parts
 
@@ -156,7 +164,8 @@ ELSEWHERE = (*HERE, Carried(False, 0.5), Carried(False, 0.0))
 
 class GradePredictions(NamedTuple):
     """Rows of one group at one grade: its device, predictions and their regimes by what is carried over, and the truth.
-    own: whether they were predicted by fits of the same engine.
+    own: whether they were predicted by fits of the same engine. serial: whether the rows' own kernel leaves units idle
+    that others use. bound: the physical bound, where it is known.
     """
 
     device: str
@@ -164,12 +173,18 @@ class GradePredictions(NamedTuple):
     regime: Mapping[Carried, Ints]
     truth: Floats
     own: bool = False
+    serial: bool = False
+    bound: Floats | None = None
 
     @property
     def apart(self) -> bool:
-        """Whether the rows are of another algorithm than what they were predicted by."""
-        best = min(abs(float(np.median(np.log(self.truth / times)))) for times in self.by_carried.values())
-        return best > float(np.log(APART))
+        """Whether the rows are of another algorithm than what they were predicted by: as all of them show, or the half
+        with more work, since launches take as long whatever they launch.
+        """
+        large = np.ones(len(self.truth), bool) if self.bound is None else self.bound >= np.median(self.bound)
+        rest = [np.log(self.truth / times) for times in self.by_carried.values()]
+        off = min(max(abs(float(np.median(x))), abs(float(np.median(x[large])))) for x in rest)
+        return self.serial or off > float(np.log(APART))
 
 
 def _elsewhere(entry: Entry, query: FitQuery) -> bool:
@@ -198,12 +213,15 @@ def _thin(group: Group) -> Group:
 
 
 class Question(NamedTuple):
-    """A group as what a fit is wanted for. entries: all that is known of its class on other devices."""
+    """A group as what a fit is wanted for. entries: all that is known of its class on other devices. serial: whether
+    its own kernel leaves units idle that others use.
+    """
 
     group: Group
     query: FitQuery
     machine: DeviceRates
     entries: tuple[Entry, ...]
+    serial: bool
 
     @property
     def model(self) -> KernelModel:
@@ -214,15 +232,20 @@ class Question(NamedTuple):
         """The middle of the fits on other devices; else nothing beyond what the formula states."""
         return middle_constants(self.entries, self.query) if middle else {}
 
-    def predictions(self, by_carried: Mapping[Carried, Sequence[KernelFit]], own: bool) -> GradePredictions:
-        """The group's times by the quickest of some implementations."""
+    def predictions(
+        self, by_carried: Mapping[Carried, Sequence[KernelFit]], own: bool, alike: bool = False
+    ) -> GradePredictions:
+        """The group's times by the quickest of some implementations. alike: whether these are the group's own code."""
         times = {carried: self._quickest(fits) for carried, fits in by_carried.items()}
         bound = fitting.roofline(self.model, self.group.call, self.machine)
         regime = {
             carried: np.broadcast_to(self.model.regime(self.group.call, bound / time), bound.shape)
             for carried, time in times.items()
         }
-        return GradePredictions(self.group.key.device, times, regime, self.group.seconds, own)
+        whole = np.broadcast_to(np.asarray(bound, float), self.group.seconds.shape)
+        return GradePredictions(
+            self.group.key.device, times, regime, self.group.seconds, own, self.serial and not alike, whole
+        )
 
     def _quickest(self, fits: Sequence[KernelFit]) -> Floats:
         """Seconds by the quickest of some implementations, of those that were measured at such extents."""
@@ -254,7 +277,8 @@ def _question(group: Group, hardware: Hardware, known: Store) -> Question | None
     if len(left.seconds) < FEW // 2:
         return None
     entries = tuple(entry for entry in known.by_op.get(query.op, ()) if entry.device != query.device.id)
-    return Question(_thin(left), query, clock.machine, entries)
+    fit = nearest_entry(known, query)
+    return Question(_thin(left), query, clock.machine, entries, fit is not None and serial_cost(fit) > 0)
 
 
 def _of_device(model: KernelModel, group: Group, machine: DeviceRates, own: Fitted) -> Bools:
@@ -275,7 +299,8 @@ def _without_fit(asked: Sequence[Question], known: Store) -> list[GradePredictio
 
 def _by_usual(asked: Question, known: Store) -> GradePredictions:
     """By the usual constants of the formula and by the middle of the fits on other devices, if there are any."""
-    none = replace(known, entries=())
+    others = (entry._replace(vendor=NOBODY) for entry in asked.entries if entry.device)
+    none = replace(known, entries=tuple(others))
     middles = (False, True) if asked.usual(True) else (False,)
     fits = {Carried(False, 1.0, middle): [nearest(none, asked.query, usual=asked.usual(middle))] for middle in middles}
     return asked.predictions(fits, own=False)
@@ -291,13 +316,15 @@ def _predict_by_grade(asked: Question, known: Store, middle: bool) -> Iterator[t
         stand = implementation_entries(left, query)
         if not stand or (lone and grade in OTHER_DEVICE) or (query.kernel and stand[0].kernel != query.kernel):
             continue
+        if grade == "engine" and serial_cost(stand[0]) > 0:  # estimates take the engine's own fit on another device
+            continue
         own = any(entry.engine == query.engine for entry in left.entries)
         usual = asked.usual(middle)
         fits = {
             carried: [fit_of(left, query, entry, carried.surfaces, carried.trust, usual) for entry in stand]
             for carried in (ELSEWHERE if grade in OTHER_DEVICE else HERE)
         }
-        yield grade, asked.predictions(fits, own)
+        yield grade, asked.predictions(fits, own, bool(code_of(stand[0], query)))
 
 
 def _left(known: Store, query: FitQuery, grade: str, keeps: Keeps) -> Store:

@@ -24,13 +24,21 @@ from archsim.timing.calibration import (
     TransferError,
     default_store,
 )
-from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, default_constants
 from archsim.timing.classes.rising import Lattices, rising_seconds
 from archsim.timing.device import DeviceRates, rates_per_cycle
 from archsim.timing.duration import Duration, Evidence, weakest
-from archsim.timing.relatives import STACKED, at_own_balance, balance_kept, on_relative, products_faster, related
+from archsim.timing.relatives import (
+    STACKED,
+    at_cache_rate,
+    at_own_balance,
+    balance_kept,
+    on_relative,
+    products_faster,
+    related,
+)
 from archsim.timing.surface_file import read_surfaces
 
 WIDER = 2.0
@@ -51,6 +59,12 @@ ALIKE = (
 )
 """Formats whose kernels behave alike, up to the bytes and the peak that the formula knows."""
 
+
+WEIGHTS, NARROW = "weight-only", "narrow"
+"""What classes of kernels are called in formats of weights alone, and in other formats below 16 bits."""
+
+WIDE = ("bf16", "fp32")
+"""Formats of operands of 16 bits and more."""
 
 MULTIPLIED_AS = {"mxfp4": ("mxfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8")}
 """Formats of kernel tables that weights of one stored format are multiplied in, as the implementation goes."""
@@ -356,12 +370,13 @@ def nearest(
     entry = nearest_entry(known, query)
     if entry is not None:
         return fit_of(known, query, entry, surfaces, trust, usual)
-    levels = known.levels.get(level_of(query.op, query.dtype), {})
+    levels = levels_of(known, query)
     if query.device.runs is not None:  # shares of peaks that whole runs show beside the constants of the formula
         constants = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, sustained_by(query))
         seen = {str(code): query.device.runs for code in range(REGIMES)}
         return KernelFit(Fitted(constants=constants), "device", UNKNOWN, seen)
     constants = scaled(usual_constants(known, query, usual), USUAL_SUSTAINED, sustained_by(query))
+    constants = at_cache_rate(query.op, constants, query.device, known.by_op.get(query.op, ()))
     level = levels.get("datasheet") or known.levels.get(ANY_CLASS, {}).get("datasheet", UNKNOWN)
     return KernelFit(Fitted(constants=constants), "datasheet", level, {})
 
@@ -370,7 +385,7 @@ def usual_constants(known: Store, query: FitQuery, stated: Mapping[str, float] |
     """What kernels of a class usually reach: as stated, or as the store's transfer errors say the constants of the
     formula or the middle of the store's fits.
     """
-    level = known.levels.get(level_of(query.op, query.dtype), {}).get("datasheet")
+    level = levels_of(known, query).get("datasheet")
     if stated is None and level is not None and level.middle:
         stated = middle_constants(known.by_op.get(query.op, ()), query)
     return {**default_constants(MODELS[query.op]).constants, **(stated or {})}
@@ -400,7 +415,7 @@ def fit_of(
     usual: Mapping[str, float] | None = None,
 ) -> KernelFit:  # fmt: skip
     """An entry as the fit of a query. surfaces, trust, usual: as of `nearest`."""
-    levels = known.levels.get(level_of(query.op, query.dtype), {})
+    levels = levels_of(known, query)
     grade = grade_of(entry, query)
     measured = _measured_as(grade, entry, query)
     level = levels.get(measured) or levels.get("device") or known.levels.get(ANY_CLASS, {}).get(measured, UNKNOWN)
@@ -416,14 +431,22 @@ def fit_of(
     if grade in ELSEWHERE and entry.device:
         constants = scaled(constants, entry.sustained, sustained_by(query))
         middle = scaled(usual_constants(known, query, usual), USUAL_SUSTAINED, sustained_by(query))
-        constants = shrunk(constants, middle, level.trust if trust is None else trust)
+        constants = shrunk(constants, middle, level.trust if trust is None else trust, code_of(entry, query))
+        constants = at_cache_rate(query.op, constants, query.device, known.by_op[query.op])
     if not query.kernel and MODELS[query.op].common_floor and entry.device:
         floor = min(constants["floor_us"], common_floor_us(known, entry))
         constants["floor_us"], faster = floor, {**faster, "floor_us": floor} if faster else faster
     found = read_surfaces(*entry.surfaces) if entry.surfaces and carried else ()
+    own = of_kernels(own_interval(entry, grade), entry, query)
+    if kept < 1 and "device" in levels:
+        other = levels["device"].interval
+        own, level = (
+            at_other_balance(own, other, kept),
+            level._replace(interval=at_other_balance(level.interval, other, kept)),
+        )
     return KernelFit(
         Fitted(constants, found, kept, faster, entry.cache != query.device.cache),
-        grade, level, of_kernels(own_interval(entry, grade), entry, query),
+        grade, level, own,
         entry.dtype if entry.dtype in formats_of(query)[1:] else "", entry.measured,
     )  # fmt: skip
 
@@ -460,11 +483,21 @@ def _measured_as(grade: Grade, entry: Entry, query: FitQuery) -> Grade:
     return "format" if format_cost(entry, query) > 0 else "engine"
 
 
-def shrunk(constants: Mapping[str, float], usual: Mapping[str, float], trust: float) -> dict[str, float]:
-    """Constants between the usual ones of their class and themselves, in log; the time of a host is its own, whatever
-    the device.
+def code_of(entry: Entry, query: FitQuery) -> tuple[str, ...]:
+    """The constants that say how a kernel is written, where the query's device runs the very same one: whether units
+    share a sequence is no matter of the device.
     """
-    own = {name: value for name, value in constants.items() if name not in usual or name in HOST_TIMES}
+    same = _of_own_engine(entry, query) and entry.version == query.version and entry.kernel in ("", query.kernel)
+    return MODELS[entry.op].serial if same else ()
+
+
+def shrunk(
+    constants: Mapping[str, float], usual: Mapping[str, float], trust: float, kept: Collection[str] = ()
+) -> dict[str, float]:
+    """Constants between the usual ones of their class and themselves, in log; the time of a host is its own, whatever
+    the device, and so are those `kept`.
+    """
+    own = {name: x for name, x in constants.items() if name not in usual or name in HOST_TIMES or name in kept}
     return {
         name: usual[name] ** (1 - trust) * value**trust for name, value in constants.items() if name not in own
     } | own
@@ -501,9 +534,20 @@ def own_interval(entry: Entry, grade: Grade) -> Intervals:
     return {}
 
 
+def at_other_balance(ends: Intervals, other: Intervals, kept: float) -> Intervals:
+    """An interval on a relative whose products and memory bound other calls than where a fit was made: at least that of
+    another architecture, as far as the balance is lost. other: of another architecture. kept: as of `balance_kept`.
+    """
+    lost = {code: ((1 - kept) * low, (1 - kept) * high) for code, (low, high) in other.items()}
+    return {
+        code: (min(low, lost[code][0]), max(high, lost[code][1])) if code in lost else (low, high)
+        for code, (low, high) in ends.items()
+    }
+
+
 def sustained_by(query: FitQuery) -> float:
     """The share of the peak that products of the query's format were seen to sustain on its device; 0: unknown."""
-    narrow = level_of(query.op, query.dtype) != query.op
+    narrow = STORED.get(query.dtype, STORED["bf16"]).compute not in WIDE
     return (narrow and query.device.narrow) or query.device.sustained
 
 
@@ -596,8 +640,21 @@ def interval(model: KernelModel, call: KernelCall, share: Num, found: KernelFit)
 
 
 def level_of(op: str, dtype: str) -> str:
-    """What a transfer error is stated for: a class of kernels in 16 bits, or in narrower formats."""
-    return op if dtype in ("", "fp32") or dtype in ALIKE[0] else f"{op} narrow"
+    """What a transfer error is stated for: a class of kernels in 16 bits, with only its weights in fewer, which are
+    unpacked to 16, or in narrower formats.
+    """
+    if dtype in ("", "fp32") or dtype in ALIKE[0]:
+        return op
+    return f"{op} {WEIGHTS}" if dtype in ALIKE[1] else f"{op} {NARROW}"
+
+
+def levels_of(known: Store, query: FitQuery) -> dict[str, TransferError]:
+    """The transfer errors of a query's class and format by grade; of formats of weights alone those of narrow formats
+    stand for grades that nothing is known about.
+    """
+    own = level_of(query.op, query.dtype)
+    names = (own.replace(WEIGHTS, NARROW), own)
+    return {grade: level for name in names for grade, level in known.levels.get(name, {}).items()}
 
 
 def formats_of(query: FitQuery) -> tuple[str, ...]:

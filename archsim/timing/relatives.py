@@ -10,7 +10,8 @@ a board that does not hold: an L40S pays for error correction within its memory,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from statistics import median
 
 from archsim.timing.calibration import DeviceTraits, Entry, FitQuery
 from archsim.timing.classes.call import STORED
@@ -32,12 +33,42 @@ a little more power never takes longer.
 FEEDING = ("memory", "stream")
 """Constants that are shares of memory's bandwidth."""
 
+CACHES = ("warm", "cached", "faster")
+"""Constants that are rates of the last-level cache over memory's, which are the cache's own: as much faster as memory
+is read elsewhere, as much less faster than memory is the cache."""
+
+WELL_FED = 10.0
+"""Bytes that memory gives a unit in a cycle from which on it is about as quick as a cache."""
+
+CACHE_RATE = 14.0
+"""Bytes that the last-level cache gives a unit in a cycle. Fits of an L40S, whose memory gives 2.4, say 10 to 19 in the
+middle of each class; those of A100, H100 (both 14) and B200 (29) that caches are hardly faster than memory there.
+"""
+
 
 def related(entry: Entry, device: DeviceTraits) -> bool:
     """Whether a fit is of a device of the same architecture and class: a workstation's part is laid out for other
     memory than a data centre's, and runs other kernels.
     """
     return entry.family == device.family and (entry.memory == STACKED) == (device.memory == STACKED)
+
+
+def at_cache_rate(
+    op: str, constants: Mapping[str, float], device: DeviceTraits, entries: Iterable[Entry]
+) -> dict[str, float]:
+    """Constants with rates of a device's last-level cache over its memory's: a cache gives a unit about as many bytes
+    in a cycle on one device as on another, so that it is the faster beside memory the less memory gives. Where memory
+    gives as much as a cache, fits of other devices like that say what is left of it.
+    """
+    fed, found = dict(device.per_cycle).get(FED), dict(constants)
+    if not fed:
+        return found
+    others = [e for e in entries if e.device not in ("", device.id) and dict(e.per_cycle).get(FED, 0.0) > WELL_FED]
+    for name, known in MODELS[op].constants.items():
+        if name in CACHES and name in found and known.low >= 1.0:
+            seen = [e.constants[name] for e in others if name in e.constants and name not in e.unused and not e.kernel]
+            found[name] = min(max(CACHE_RATE / fed, median(seen) if seen else known.low), known.high)
+    return found
 
 
 def on_relative(constants: Mapping[str, float], entry: Entry, query: FitQuery) -> dict[str, float]:
@@ -77,6 +108,11 @@ def _with_products(constants: Mapping[str, float], entry: Entry, query: FitQuery
     for name in FEEDING:
         if name in constants:
             found[name] = beside_other_work(constants[name], fed)
+    more = there[FED] / here[FED] if FED in here and FED in there else 1.0
+    quicker = min((more * found[name] / constants[name] for name in FEEDING if name in constants), default=more)
+    for name in CACHES:
+        if name in constants and MODELS[entry.op].constants[name].low >= 1.0:
+            found[name] = max(constants[name] / quicker, 1.0)
     for name, (usual, finest) in MODELS[entry.op].finest.items():
         measured = found.get(name, usual)
         found[name] = min(measured, max(finest, measured * faster))

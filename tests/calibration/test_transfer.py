@@ -46,6 +46,23 @@ def test_what_is_best_is_carried_over() -> None:
     assert _level([part("a", 1.02, 1.25), part("b", 0.97, 0.8)])["trust"] == 1.0
 
 
+def test_launches_hide_no_other_algorithm() -> None:
+    """Calls that are launches alone take as long by any kernel; the half with more work takes six times as long."""
+    truth, work = np.full(200, 1e-5), np.linspace(1e-9, 1e-7, 200)
+    truth[120:], work[120:] = 6e-4, 1e-5
+    predicted = {PLAIN: np.where(work > 1e-6, 1e-4, 1e-5)}
+    rows = GradePredictions("a", predicted, {PLAIN: np.zeros(200, int)}, truth)
+    assert not rows.apart and rows._replace(bound=work).apart
+
+
+def test_kernels_that_walk_alone_say_nothing_of_those_that_do_not() -> None:
+    """Nor of how far another version's fit carries; where there are no others they do."""
+    plain, alone = part("a", 1.1, 1.1)._replace(own=True), part("b", 9.0, 9.0)._replace(own=True, serial=True)
+    for grade in ("device", "format", "engine", "datasheet"):
+        assert _alike(grade, [plain, alone]) == [plain], grade
+    assert _alike("device", [alone]) == [alone]
+
+
 def test_the_page_states_every_distance() -> None:
     """With error, coverage and width of each class."""
     page = transfers()

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 import archsim
 from archsim.accuracy.table import Group, Key
 from archsim.calibration import fitting
-from archsim.spec.load import load_model
+from archsim.spec.load import load_hardware, load_model
 from archsim.timing.classes import attention_modules
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants, kernel_seconds
 from archsim.timing.device import DeviceRates
+from archsim.timing.kernel_timer import timer
 
 V4 = {"batch": 8, "seq_kv": 9000, "heads": 32, "head_dim": 512, "hidden": 7168}
 M3 = {"batch": 8, "seq_kv": 9000, "heads": 32, "head_dim": 128, "hidden": 6144, "topk": 2048}
@@ -125,6 +126,21 @@ def test_constants_are_found_again(op: str) -> None:
     there = group.take(np.arange(1, 400, 2))
     rest = np.abs(np.log(model.formula(there.call, at, found) / there.seconds))
     assert np.median(rest) < 0.02 and np.quantile(rest, 0.9) < 0.06
+
+
+@pytest.mark.parametrize("device", ["h100-sxm", "b200-sxm"])
+def test_entries_of_new_tokens_are_gathered_one_sequence_after_another(device: str) -> None:
+    """1,024 sequences of four new tokens take DeepSeek-V4's attention over entries of 128 tokens five to six times as
+    long as one prompt of 4,096; a decode step gathers nothing (tables of vLLM 0.24).
+    """
+    clock = timer(load_hardware(device), "vllm")
+
+    def us(batch: int, new: int) -> float:
+        dims = {"batch": batch, "seq_q": new, "seq_kv": 516 if new == 4 else 4096, "heads": 64, "head_dim": 512}
+        return clock.time(KernelCall("hca_attn", "bf16", "fp8", "", dims)).expected * 1e6
+
+    assert 4 < us(1024, 4) / us(1, 4096) < 7
+    assert us(1024, 4) > 8 * us(1024, 1)
 
 
 @pytest.mark.parametrize("op", sorted(CALLS))

@@ -12,7 +12,16 @@ from archsim.timing.calibration import DeviceTraits, Entry, FitQuery, Store, Tra
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import default_constants
-from archsim.timing.kernel_timer import ANY_CLASS, distance, nearest, split_engine, timer
+from archsim.timing.kernel_timer import (
+    ANY_CLASS,
+    at_other_balance,
+    distance,
+    level_of,
+    levels_of,
+    nearest,
+    split_engine,
+    timer,
+)
 
 DEVICE = DeviceTraits("h200-sxm", "NVIDIA", "Hopper", 2023.8)
 
@@ -68,6 +77,47 @@ def test_a_kernel_that_walks_alone_stands_for_its_own_engine_alone() -> None:
     other = entry(op="mla_decode", engine="sglang", constants={"walk_ns": 0.4})
     own = query._replace(engine="trtllm")
     assert distance(other, query) < distance(slow, query) and distance(slow, own) < distance(other, own)
+
+
+def test_how_a_kernel_is_written_goes_with_its_code() -> None:
+    """TensorRT-LLM 1.0's latent attention walks alone on any device; a later version has another kernel."""
+    level = TransferError(interval={str(i): (-0.3, 0.3) for i in range(4)}, trust=0.0)
+    slow = entry(op="mla_decode", engine="trtllm", version="1.0.0", family="Ada", constants={"walk_ns": 75.0})
+    known = Store(entries=(slow,), levels={"mla_decode": {"device": level}}, engines={})
+    same = wanted(op="mla_decode", engine="trtllm", version="1.0.0", kernel="default")
+    assert nearest(known, same).fitted.constants["walk_ns"] == 75.0
+    usual = MODELS["mla_decode"].constants["walk_ns"].usual
+    assert nearest(known, same._replace(version="1.3.0")).fitted.constants["walk_ns"] == pytest.approx(usual)
+
+
+@pytest.mark.parametrize(("fed", "rate"), [(2.8, 5.0), (14.0, 1.2), (28.0, 1.2)])
+def test_a_cache_is_the_faster_beside_memory_the_less_memory_gives(fed: float, rate: float) -> None:
+    """It gives a unit 14 bytes in a cycle; where memory does too, other fits say what is left of it."""
+    level = TransferError(interval={str(i): (-0.3, 0.3) for i in range(4)})
+    slow = entry(device="l40s", family="Ada", constants={"warm": 6.0}, per_cycle={"memory": 2.4})
+    quick = entry(device="h100-sxm", family="Ampere", dtype="fp8", constants={"warm": 1.2}, per_cycle={"memory": 14.0})
+    known = Store(entries=(slow, quick), levels={"gemm": {"device": level}}, engines={})
+    there = wanted(device=DEVICE._replace(id="other", per_cycle=(("memory", fed),)))
+    assert nearest(known, there).fitted.constants["warm"] == pytest.approx(rate)
+
+
+def test_weights_alone_in_fewer_bits_have_errors_of_their_own() -> None:
+    """They are unpacked and multiplied in 16; grades that nothing is known of are those of narrow formats."""
+    narrow, weights = (TransferError(interval={str(i): (-end, end) for i in range(4)}) for end in (0.3, 0.5))
+    levels = {"moe narrow": {"device": narrow, "class": narrow}, "moe weight-only": {"device": weights}}
+    known = Store(entries=(), levels=levels, engines={})
+    assert [level_of("moe", each) for each in ("fp8", "int4_wo", "fp16")] == ["moe narrow", "moe weight-only", "moe"]
+    assert levels_of(known, wanted(op="moe", dtype="int4_wo")) == {"device": weights, "class": narrow}
+    assert levels_of(known, wanted(op="moe", dtype="fp8")) == {"device": narrow, "class": narrow}
+    assert levels_of(known, wanted(op="moe")) == {}
+
+
+def test_a_relative_of_another_balance_is_no_better_known_than_another_architecture() -> None:
+    """Half as much as where half of the balance is kept; an interval that is wider anyway stands."""
+    narrow, wide = {"0": (-0.1, 0.1)}, {"0": (-0.4, 0.6), "1": (-1.0, 1.0)}
+    assert at_other_balance(narrow, wide, 0.0) == {"0": (-0.4, 0.6)}
+    assert at_other_balance(narrow, wide, 0.5) == {"0": (-0.2, 0.3)}
+    assert at_other_balance(wide, narrow, 0.0) == wide
 
 
 def test_what_says_nothing_is_never_used() -> None:

@@ -16,7 +16,7 @@ from archsim.spec.load import load_hardware
 from archsim.timing.calibration import FitQuery, default_store
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.kernel_timer import nearest_entry, timer
-from archsim.timing.relatives import beside_other_work, related
+from archsim.timing.relatives import beside_other_work, on_relative, related
 
 SHAPES = [
     KernelCall("gemm", "bf16", dims={"m": 4096, "n": 8192, "k": 8192}),
@@ -174,3 +174,25 @@ def test_a_relative_with_a_higher_peak_is_never_slower(part: int, engine: str) -
             for by, (slow, fast) in zip(scales[1:], pairwise(times), strict=True):
                 longer = float(np.max(fast / slow)) - 1
                 assert longer <= 0.03, (hardware.id, call.kernel_class, call.dtype, call.kv_dtype, by, longer)
+
+
+@pytest.mark.parametrize("source", ["h100-sxm", "l40s", "a100-sxm-80gb"])
+@pytest.mark.parametrize("op", ["elementwise", "moe", "attn_prefill", "attn_decode", "gemm"])
+def test_a_cache_takes_as_long_beside_quicker_memory(source: str, op: str) -> None:
+    """A relative whose memory gives units twice as much reads its cache no slower, and at most by what memory gained
+    where the cache was hardly faster.
+    """
+    known = default_store()
+    fits = [each for each in known.by_op[op] if each.device == source and not each.kernel]
+    device = timer(load_hardware(source)).device
+    quicker = device._replace(
+        id="relative", per_cycle=tuple((n, 2 * x if n == "memory" else x) for n, x in device.per_cycle)
+    )
+    for fit in fits:
+        query = FitQuery(quicker, fit.engine, fit.version, op, fit.dtype, fit.kv_dtype, "")
+        found = on_relative(fit.constants, fit, query)
+        for name in {"warm", "cached", "faster"} & set(fit.constants):
+            share = next(each for each in ("memory", "stream") if each in fit.constants)
+            gained = 2 * found[share] * found[name] / (fit.constants[share] * fit.constants[name])
+            assert 1 <= found[name] <= fit.constants[name]
+            assert 1 - 1e-9 <= gained < 2 + 1e-9

@@ -279,7 +279,8 @@ def transfers() -> str:
         "## Kernels, transferred",
         "Every kernel table was predicted without the fits that it would otherwise use: those of its own engine, or "
         "all of its device. *In 80 %* is the share inside the interval that the other devices give, *width* the upper "
-        "end of the interval over the lower; *narrow* means formats of less than 16 bits.",
+        "end of the interval over the lower; *narrow* means formats of less than 16 bits, *weight-only* "
+        "those whose products are in 16.",
     )
     tables = tuple(
         Section(title=title, rows=tuple(rows), header=CARRIED, align="lrrrrrrr")

@@ -236,12 +236,20 @@ class DsaAttn(SparseKernel):
 
 
 class HcaAttn(DsaAttn):
-    """Attention over all compressed entries, of 128 tokens each, and the window."""
+    """Attention over all compressed entries, of 128 tokens each, and the window. Where sequences have several new
+    tokens, kernels gather the entries of one sequence after another first, each in `sequence_us` at the least.
+    """
 
     kernel_class: ClassVar[str] = "hca_attn"
     dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "seq_kv", "heads", "head_dim")
+    constants: ClassVar[Mapping[str, Constant]] = {**SparseKernel.constants, "sequence_us": Constant(1.0, 0.01, 20.0)}
     optional: ClassVar[Mapping[str, float]] = {"warm": 0, "rotary": 0}
     tokens_per_entry: ClassVar[float] = 128
+
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """Also the sequences that are gathered."""
+        gathered = call.dims["batch"] * (call.dims["seq_q"] > 1)
+        return super().formula(call, machine, constants) + gathered * constants["sequence_us"] * 1e-6
 
     def _pair(self, call: KernelCall) -> Num:
         """FLOP of one row and entry."""
