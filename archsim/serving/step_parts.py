@@ -26,6 +26,7 @@ from archsim.serving.lookup import (
     stacked,
     total,
 )
+from archsim.serving.summed_kernel import SummedKernel
 from archsim.spec.engine import CapturedGraphs
 from archsim.timing.kernel_calls import VERIFIED
 from archsim.timing.separable import Load, Part, SeparableStep
@@ -291,19 +292,27 @@ class StepParts:
         )
         return self._grid(n, s, one), self._grid(n, s, added(two, one, -1))
 
+    @cached_property
+    def summed(self) -> tuple[SummedKernel, ...]:
+        """Kernels of steps with chunks that sum what each sequence does."""
+        units, most = sorted(self.mixed.parts.get("sums", ())), self.tokens_at_most
+        return tuple(SummedKernel(self.mixed, unit, most, int(self.context) + most) for unit in units)
+
     # ------------------------------------------------------------------ what a step asks
     @property
     def more_than_attention(self) -> bool:
         """Whether more than attention depends on chunks."""
-        return any(part in self.mixed.parts for part in ("chunk tokens", "chunk lengths", "mix", "all"))
+        return any(part in self.mixed.parts for part in ("chunk tokens", "chunk lengths", "mix", "sums", "all"))
 
-    def rest_s(self, decodes: int, chunks: Sequence[Chunk], tokens: int) -> float:
+    def rest_s(self, decodes: int, context: float, chunks: Sequence[Chunk], tokens: int) -> float:
         """What depends on all chunks together."""
         parts, time = self.mixed.parts, 0.0
         if "chunk tokens" in parts:
             time += self.chunk_tokens.values[tokens]
         if "chunk lengths" in parts:
             time += self.chunk_lengths.value(sum(map(sum, chunks)), 0)
+        for kernel in self.summed:
+            time += float(total(kernel.at(decodes, context, chunks), (), self.world))
         if "mix" in parts or "all" in parts:
             one, more = self._mix_of(chunks)
             time += one.value(decodes, tokens)
@@ -358,20 +367,30 @@ class StepParts:
                 longer.append(chunk)
         return longer, decodes, context, more * self.token_s if more else 0.0
 
-    @cached_property
+    @property
     def joins(self) -> bool:
-        """Whether the kernel of decodes takes up a few last tokens of a prompt."""
-        short = self.mixed.step(Load(7, CACHED, 1, SHORT / 2, CACHED))
-        return "chunks" in self.mixed.parts and self.mixed.calls(short) < self.mixed.calls(
-            self.mixed.step(Load(7, CACHED, 1, NEW, CACHED))
-        )
+        """Whether kernels of decodes take up a few last tokens of a prompt."""
+        return self.joining > 0
+
+    @property
+    def joins_apart(self) -> bool:
+        """Whether some do and others do not: those of states, beside latent attention that is absorbed for decodes."""
+        return 0 < self.joining < len(self.mixed.parts.get("chunks", ()))
+
+    @cached_property
+    def joining(self) -> int:
+        """How many calls of prompts a few last tokens of one do not make."""
+        if "chunks" not in self.mixed.parts:
+            return 0
+        short, usual = (self.mixed.step(Load(7, CACHED, 1, new, CACHED)) for new in (SHORT / 2, NEW))
+        return self.mixed.calls(usual) - self.mixed.calls(short)
 
     @cached_property
     def token_s(self) -> float:
         """Seconds that one more token of a sequence adds in the kernel of decodes."""
         wide = SeparableStep(self.pricer, True, SHORT)
         one, many = (
-            sum(float(time.expected) for time in step.times(Load(SOME, CACHED, 1, NEW, 0), "cache").values())
+            sum(float(time.expected) for time in step.times(Load(SOME, CACHED, 1, NEW, 0), "cache", "decodes").values())
             for step in (self.mixed, wide)
         )
         return (many - one) / (SHORT - self.new) / SOME
@@ -423,15 +442,17 @@ class StepParts:
                 together = sum([float(total(share, (), self.world)) for share in shares])
                 for share in shares if together else ():
                     found = added(found, share, time / together)
-        return added(found, self._rest_at(decodes, chunks, tokens))
+        return added(found, self._rest_at(decodes, context, chunks, tokens))
 
-    def _rest_at(self, decodes: int, chunks: Sequence[Chunk], tokens: int) -> ByClass:
+    def _rest_at(self, decodes: int, context: float, chunks: Sequence[Chunk], tokens: int) -> ByClass:
         """`rest_s` by class."""
         parts, found = self.mixed.parts, ByClass()
         if "chunk tokens" in parts:
             found = added(found, self.chunk_tokens.at(tokens))
         if "chunk lengths" in parts:
             found = added(found, self.chunk_lengths.at(sum(map(sum, chunks)), 0))
+        for kernel in self.summed:
+            found = added(found, kernel.at(decodes, context, chunks))
         if "mix" in parts or "all" in parts:
             one, more = self._mix_of(chunks)
             found = added(added(found, one.at(decodes, tokens)), more.at(decodes, tokens), len(chunks) - 1)

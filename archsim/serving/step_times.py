@@ -219,7 +219,7 @@ class StepTable:
         tokens = decodes * self._new + new
         time = low + (high - low) * self._share[new] + self._tokens[tokens] + self._sequences[decodes + 1]
         if self._rest:
-            time += self.parts.rest_s(decodes, ((new, past),), new)
+            time += self.parts.rest_s(decodes, context, ((new, past),), new)
         if not decodes:
             return time
         row, cached = self._cache_rows[decodes], context / decodes
@@ -257,7 +257,7 @@ class StepTable:
                 together += (_sum_at(others, places) - together) * way
             time += together if together > longest else longest
         if self._rest:
-            time += self.parts.rest_s(decodes, chunks, tokens)
+            time += self.parts.rest_s(decodes, context, chunks, tokens)
         return time + self._decodes_s(decodes, context) if decodes else time
 
     def _rows_of(self, count: int) -> tuple[list[Rows], list[Rows], float]:
@@ -288,6 +288,8 @@ class StepTable:
                 return self.seconds(decodes, context, ())
         tokens = sum([new for new, _ in chunks])
         time = self._tokens[decodes * self._new + tokens] + self._sequences[decodes + len(chunks)]
+        if self.parts.joins_apart and any(new <= SHORT and past > new for new, past in chunks):
+            return self.exact.seconds(decodes, context, chunks)
         longer, reading, cached, verified = self.parts.by_kernel(decodes, context, chunks)
         if len(longer) < len(chunks):  # their kernel waits for the longest sequence, where that is not a decode
             short = [chunk for chunk in chunks if chunk not in longer]
@@ -297,7 +299,7 @@ class StepTable:
             time += self._decodes_s(reading, cached) + verified
         if longer:
             time += sum(self.parts.chunks_s(longer))
-        return time + self.parts.rest_s(decodes, chunks, tokens) if self._rest else time
+        return time + self.parts.rest_s(decodes, context, chunks, tokens) if self._rest else time
 
     # ------------------------------------------------------------------ other questions
     def classes(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> dict[str, float]:
