@@ -26,11 +26,11 @@ from archsim.serving.lookup import (
     stacked,
     total,
 )
-from archsim.serving.summed_kernel import SummedKernel
 from archsim.spec.engine import CapturedGraphs
 from archsim.timing.kernel_calls import VERIFIED
 from archsim.timing.separable import Load, Part, SeparableStep
 from archsim.timing.step_pricer import StepPricer
+from archsim.timing.summed_kernel import SummedKernel
 
 SHORT = VERIFIED
 """New tokens up to which the kernel of decodes may take up a chunk."""

@@ -10,10 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from archsim.graph.kernels import Traffic
-from archsim.serving.lookup import Array, ByClass
 from archsim.timing.kernel_calls import FusedCall
 from archsim.timing.roofline import Work, seconds, times
-from archsim.timing.separable import Load, SeparableStep, Unit
+from archsim.timing.separable import Array, Load, SeparableStep, Unit
 from archsim.timing.step_pricer import launch_time
 from archsim.timing.step_time import KernelCost
 
@@ -74,7 +73,7 @@ class SummedKernel:
         sums: list[float] = found.tolist()
         return sums
 
-    def at(self, decodes: int, context: float, chunks: Sequence[tuple[int, int]]) -> ByClass:
+    def at(self, decodes: int, context: float, chunks: Sequence[tuple[int, int]]) -> dict[str, Array]:
         """Expected, low and high seconds of a step by class of kernels."""
         sums, members = iter(self._sums(decodes, context, chunks)), []
         launch, costs = self._like
@@ -85,7 +84,7 @@ class SummedKernel:
             compute, memory, comm = times(done, self.step.pricer.timer.machine)
             ideal = seconds(compute, memory, comm)
             members.append(cost._replace(compute_s=compute, memory_s=memory, comm_s=comm, ideal_s=ideal))
-        found: ByClass = {}
+        found: dict[str, Array] = {}
         for (kernel_class, _), count, time in launch_time(launch, members, ()).parts:
             each = count * np.array(time[:3], float)
             found[kernel_class] = found[kernel_class] + each if kernel_class in found else each
