@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, cast, get_args
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import AnswerNo, ArchsimError, UsageError
+from archsim.base.last_used import LastUsed
 from archsim.base.notes import Note
 from archsim.base.positive import check_positive
 from archsim.counts.engine_formats import engine_for
@@ -100,6 +101,12 @@ class Pools:
     by_layer: bool = False
 
 
+Tables = LastUsed[int, StepTimes]
+"""Times of steps, by the tokens of a sequence that they reach to."""
+
+REACHES = 3
+"""Tables of one server that are kept."""
+
 LARGEST_STEP = 1 << 18
 """Tokens, and sequences, of a step up to which tables of times reach; larger ones are priced one by one."""
 
@@ -177,7 +184,7 @@ class ServedEngine:
     chosen: bool = False
     assumptions: tuple[Note, ...] = ()
     warnings: tuple[Note, ...] = ()
-    tables: dict[int, StepTimes] = field(default_factory=dict, repr=False, compare=False)
+    tables: Tables = field(default_factory=lambda: LastUsed(REACHES), repr=False, compare=False)
 
     def times(self, longest: int) -> StepTimes:
         """Times of its steps, with requests of up to `longest` tokens. Tables reach to the next power of two, so that
@@ -202,15 +209,15 @@ class ServedEngine:
         if self.drafting is None and (self.exact or self.pricer.overheads.launch_s):
             return ExactSteps(self.pricer, captured=self.captured)
         reach = 1 << (longest - 1).bit_length()
-        if reach not in self.tables:
-            most = (min(self.policy.budget, LARGEST_STEP), min(self.policy.max_seqs, LARGEST_STEP))
-            limits = TableLimits(*most, reach, self.captured)
-            drafting = self.drafting
-            self.tables[reach] = (
-                limits.table(self.pricer, captured=self.captured) if drafting is None
-                else self._speculation(drafting, limits)
-            )  # fmt: skip
-        return self.tables[reach]
+        return self.tables.get(reach, lambda: self._tables(reach))
+
+    def _tables(self, reach: int) -> StepTimes:
+        """Tables for sequences of so many tokens."""
+        most = (min(self.policy.budget, LARGEST_STEP), min(self.policy.max_seqs, LARGEST_STEP))
+        limits = TableLimits(*most, reach, self.captured)
+        if self.drafting is None:
+            return limits.table(self.pricer, captured=self.captured)
+        return self._speculation(self.drafting, limits)
 
     def _speculation(self, drafting: Drafting, limits: TableLimits) -> Speculation:
         """Times of steps that verify drafts."""

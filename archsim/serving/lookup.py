@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -82,6 +82,7 @@ class Places:
         self.knots: list[float] = knots.tolist()
         self.inner: list[float] = self.knots[1:-1]
         self.inverse: list[float] = (1 / np.diff(knots)).tolist()
+        self._segments: dict[int, tuple[list[int], list[float]]] = {}
 
     def weights(self, numbers: Array) -> tuple[npt.NDArray[np.int64], Array]:
         """The segment of each number, and its share of the way through it."""
@@ -90,29 +91,38 @@ class Places:
         return low, (numbers - knots[low]) * np.array(self.inverse)[low]
 
     def segments(self, size: int) -> tuple[list[int], list[float]]:
-        """Segment and share of every whole number below `size`."""
-        low, share = self.weights(np.arange(size, dtype=float))
-        return low.tolist(), share.tolist()
+        """Segment and share of every whole number below `size`, which all tables over these knots have in common."""
+        if size not in self._segments:
+            low, share = self.weights(np.arange(size, dtype=float))
+            self._segments[size] = low.tolist(), share.tolist()
+        return self._segments[size]
 
 
-@dataclass(frozen=True)
 class Grid:
     """Seconds over knots of two quantities, with planes between four of them."""
 
-    x: Places
-    y: Places
-    parts: ByClass
-    values: list[list[float]]
+    def __init__(self, x: Places, y: Places, parts: ByClass, error: Error = AS_EXPECTED) -> None:
+        self.x, self.y, self.parts, self.error = x, y, parts, error
 
     @classmethod
     def of(cls, x: Array, y: Array, parts: ByClass, error: Error = AS_EXPECTED) -> Grid:
         """A grid over these knots."""
-        return cls(Places(x), Places(y), parts, total(parts, (len(x), len(y)), error).tolist())
+        return cls(Places(x), Places(y), parts, error)
+
+    @cached_property
+    def values(self) -> list[list[float]]:
+        """Seconds at the knots: made when first read, since a run at an end of the interval reads few grids."""
+        rows: list[list[float]] = self.array.tolist()
+        return rows
+
+    @property
+    def array(self) -> Array:
+        """`values` as an array, which is not kept."""
+        return total(self.parts, (len(self.x.knots), len(self.y.knots)), self.error)
 
     def with_error(self, error: Error) -> Grid:
-        """The grid in another world."""
-        shape = len(self.x.knots), len(self.y.knots)
-        return replace(self, values=total(self.parts, shape, error).tolist())
+        """The grid in another world, over the same knots."""
+        return Grid(self.x, self.y, self.parts, error)
 
     def value(self, x: float, y: float) -> float:
         """Seconds at a point."""

@@ -110,7 +110,8 @@ def measure(record: RunRecord, slo: Slo | None = None) -> Measured:
     if record.gaps.count:
         pooled = {name: record.gaps.quantile(level / 100) for name, level in PERCENTILES.items()}
         latencies["itl_s"] = {"mean": record.gaps.mean} | pooled
-    begin, end = window(columns.arrival[columns.measured], record.end_s)
+    served = columns.last[columns.measured] - columns.start[columns.measured]
+    begin, end = window(columns.arrival[columns.measured], record.end_s, float(served.mean()) if len(served) else 0.0)
     running, waiting = (_mean_inside(*pair, begin, end) for pair in (
         (columns.start, columns.last), (columns.ready, columns.start)))  # fmt: skip
     attained = None if slo is None else _attained(record, columns, slo)
@@ -129,12 +130,16 @@ def measure(record: RunRecord, slo: Slo | None = None) -> Measured:
     )  # fmt: skip
 
 
-def window(arrivals: Floats, end_s: float) -> tuple[float, float]:
-    """From the first measured arrival to the last; to the end of the run where all arrive within a tenth of it."""
+def window(arrivals: Floats, end_s: float, served_s: float = 0.0) -> tuple[float, float]:
+    """From the first measured arrival to the last; to the end of the run where all arrive within a tenth of it, or
+    before a few could have been served: hardly any would end between. served_s: mean seconds of a request from its
+    start to its end.
+    """
     if not len(arrivals):
         return 0.0, max(end_s, 1e-9)
     begin, end = float(arrivals.min()), float(arrivals.max())
-    return begin, end if end - begin > 0.1 * (end_s - begin) else max(end_s, begin + 1e-9)
+    lasts = end - begin > max(0.1 * (end_s - begin), SOJOURNS * served_s)
+    return begin, end if lasts else max(end_s, begin + 1e-9)
 
 
 def _statistics(values: Floats) -> dict[str, float]:

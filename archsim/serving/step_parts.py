@@ -18,6 +18,7 @@ from archsim.serving.lookup import (
     Error,
     Grid,
     Line,
+    Places,
     added,
     geometric,
     jumps,
@@ -29,6 +30,7 @@ from archsim.spec.engine import CapturedGraphs
 from archsim.timing.kernel_calls import VERIFIED
 from archsim.timing.separable import Load, Part, SeparableStep
 from archsim.timing.step_pricer import StepPricer
+from archsim.timing.summed_kernel import SummedKernel
 
 SHORT = VERIFIED
 """New tokens up to which the kernel of decodes may take up a chunk."""
@@ -120,6 +122,7 @@ class StepParts:
         self.context = context or pricer.graphs.model.max_context or USUAL_CONTEXT
         self.decoding, self.mixed = SeparableStep(pricer, False, new), SeparableStep(pricer, True, new)
         self._chunks: dict[int, list[Grid]] = {}
+        self._as_expected: StepParts | None = None  # whose tables these are, in another world
 
     # ------------------------------------------------------------------ decodes alone
     @cached_property
@@ -206,26 +209,38 @@ class StepParts:
         each kernel.
         """
         if count not in self._chunks:
-            s, p = self.chunk_knots
-            load = Load(1, CACHED, count, s[:, None], p[None, :])
-            found = [self.mixed.times_of(load, units) for units in self.mixed.kernels_of_chunks] or [{}]
-            tables = [stacked(each, (len(s), len(p))) for each in found]
-            gaps = self.pricer.timer.architecture
-            if gaps is not None and gaps.gap_s:
-                gap = gaps.gaps(self.mixed.launches.get("chunks", 0))
-                tables[0] = added(tables[0], stacked({"launch gaps": gap}, (len(s), len(p))))
-            if "all" in self.mixed.parts:
-                tables.append(stacked(self.mixed.times(load, "all"), (len(s), len(p))))
-                tables[-1] = added(tables[-1], stacked(self.mixed.times(load._replace(past=0), "all"), (len(s), 1)), -1)
-            self._chunks[count] = [
-                self._grid(s, p, {name: values / count for name, values in each.items()}) for each in tables
-            ]
+            known = self._as_expected
+            self._chunks[count] = (
+                self._timed_chunks(count) if known is None
+                else [grid.with_error(self.world) for grid in known.chunks(count)]
+            )  # fmt: skip
         return self._chunks[count]
+
+    def _timed_chunks(self, count: int) -> list[Grid]:
+        """`chunks` by the pricer."""
+        s, p = self.chunk_knots
+        load = Load(1, CACHED, count, s[:, None], p[None, :])
+        found = [self.mixed.times_of(load, units) for units in self.mixed.kernels_of_chunks] or [{}]
+        tables = [stacked(each, (len(s), len(p))) for each in found]
+        gaps = self.pricer.timer.architecture
+        if gaps is not None and gaps.gap_s:
+            gap = gaps.gaps(self.mixed.launches.get("chunks", 0))
+            tables[0] = added(tables[0], stacked({"launch gaps": gap}, (len(s), len(p))))
+        if "all" in self.mixed.parts:
+            tables.append(stacked(self.mixed.times(load, "all"), (len(s), len(p))))
+            tables[-1] = added(tables[-1], stacked(self.mixed.times(load._replace(past=0), "all"), (len(s), 1)), -1)
+        x, y = Places(s), Places(p)
+        return [
+            Grid(x, y, {name: values / count for name, values in each.items()}, self.world) for each in tables
+        ]  # fmt: skip
 
     @cached_property
     def one_chunk(self) -> list[list[float]]:
         """All kernels of a single chunk, at the knots of `chunks`."""
-        rows: list[list[float]] = np.sum([grid.values for grid in self.chunks(1)], axis=0).tolist()
+        grids = self.chunks(1)
+        if len(grids) == 1:
+            return grids[0].values
+        rows: list[list[float]] = np.sum([grid.array for grid in grids], axis=0).tolist()
         return rows
 
     @cached_property
@@ -277,19 +292,27 @@ class StepParts:
         )
         return self._grid(n, s, one), self._grid(n, s, added(two, one, -1))
 
+    @cached_property
+    def summed(self) -> tuple[SummedKernel, ...]:
+        """Kernels of steps with chunks that sum what each sequence does."""
+        units, most = sorted(self.mixed.parts.get("sums", ())), self.tokens_at_most
+        return tuple(SummedKernel(self.mixed, unit, most, int(self.context) + most) for unit in units)
+
     # ------------------------------------------------------------------ what a step asks
     @property
     def more_than_attention(self) -> bool:
         """Whether more than attention depends on chunks."""
-        return any(part in self.mixed.parts for part in ("chunk tokens", "chunk lengths", "mix", "all"))
+        return any(part in self.mixed.parts for part in ("chunk tokens", "chunk lengths", "mix", "sums", "all"))
 
-    def rest_s(self, decodes: int, chunks: Sequence[Chunk], tokens: int) -> float:
+    def rest_s(self, decodes: int, context: float, chunks: Sequence[Chunk], tokens: int) -> float:
         """What depends on all chunks together."""
         parts, time = self.mixed.parts, 0.0
         if "chunk tokens" in parts:
             time += self.chunk_tokens.values[tokens]
         if "chunk lengths" in parts:
             time += self.chunk_lengths.value(sum(map(sum, chunks)), 0)
+        for kernel in self.summed:
+            time += float(total(kernel.at(decodes, context, chunks), (), self.world))
         if "mix" in parts or "all" in parts:
             one, more = self._mix_of(chunks)
             time += one.value(decodes, tokens)
@@ -314,14 +337,14 @@ class StepParts:
 
     def shares(self, count: int, new: int, past: int) -> list[float]:
         """The share of one of so many chunks in each kernel in which all are alike."""
-        few, more, share = self._between(count)
+        few, more, share = self.between(count)
         low = [grid.value(new, past) for grid in self.chunks(few)]
         if not share:
             return low
         high = [grid.value(new, past) for grid in self.chunks(more)]
         return [a + (b - a) * share for a, b in zip(low, high, strict=True)]
 
-    def _between(self, count: int) -> tuple[int, int, float]:
+    def between(self, count: int) -> tuple[int, int, float]:
         """The numbers of chunks with tables around one, and its share of the way: shares of one floor are lines over
         1 / count.
         """
@@ -329,16 +352,6 @@ class StepParts:
         if FEW[k] == count or k + 1 == len(FEW):
             return FEW[k], FEW[k], 0.0
         return FEW[k], FEW[k + 1], (1 / FEW[k] - 1 / count) / (1 / FEW[k] - 1 / FEW[k + 1])
-
-    def share_rows(self, count: int) -> list[list[list[float]]]:
-        """`shares` at the knots of `chunks`, for each kernel."""
-        few, more, share = self._between(count)
-        if not share:
-            return [grid.values for grid in self.chunks(few)]
-        rows = []
-        for low, high in zip(self.chunks(few), self.chunks(more), strict=True):
-            rows.append(((1 - share) * np.array(low.values) + share * np.array(high.values)).tolist())
-        return rows
 
     def by_kernel(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> tuple[Sequence[Chunk], int, int, float]:
         """The chunks of the kernel of prompts, then the sequences of the kernel of decodes, their cached tokens, and
@@ -354,20 +367,30 @@ class StepParts:
                 longer.append(chunk)
         return longer, decodes, context, more * self.token_s if more else 0.0
 
-    @cached_property
+    @property
     def joins(self) -> bool:
-        """Whether the kernel of decodes takes up a few last tokens of a prompt."""
-        short = self.mixed.step(Load(7, CACHED, 1, SHORT / 2, CACHED))
-        return "chunks" in self.mixed.parts and self.mixed.calls(short) < self.mixed.calls(
-            self.mixed.step(Load(7, CACHED, 1, NEW, CACHED))
-        )
+        """Whether kernels of decodes take up a few last tokens of a prompt."""
+        return self.joining > 0
+
+    @property
+    def joins_apart(self) -> bool:
+        """Whether some do and others do not: those of states, beside latent attention that is absorbed for decodes."""
+        return 0 < self.joining < len(self.mixed.parts.get("chunks", ()))
+
+    @cached_property
+    def joining(self) -> int:
+        """How many calls of prompts a few last tokens of one do not make."""
+        if "chunks" not in self.mixed.parts:
+            return 0
+        short, usual = (self.mixed.step(Load(7, CACHED, 1, new, CACHED)) for new in (SHORT / 2, NEW))
+        return self.mixed.calls(usual) - self.mixed.calls(short)
 
     @cached_property
     def token_s(self) -> float:
         """Seconds that one more token of a sequence adds in the kernel of decodes."""
         wide = SeparableStep(self.pricer, True, SHORT)
         one, many = (
-            sum(float(time.expected) for time in step.times(Load(SOME, CACHED, 1, NEW, 0), "cache").values())
+            sum(float(time.expected) for time in step.times(Load(SOME, CACHED, 1, NEW, 0), "cache", "decodes").values())
             for step in (self.mixed, wide)
         )
         return (many - one) / (SHORT - self.new) / SOME
@@ -413,21 +436,23 @@ class StepParts:
         if reading:
             found = added(added(found, self.decodes.at(reading)), self.cache.at(reading, cached / reading))
         if longer:
-            few = self._between(len(longer))[0]
+            few = self.between(len(longer))[0]
             for i, time in enumerate(self.chunks_s(longer)):
                 shares = [self.chunks(few)[i].at(*chunk) for chunk in longer]
                 together = sum([float(total(share, (), self.world)) for share in shares])
                 for share in shares if together else ():
                     found = added(found, share, time / together)
-        return added(found, self._rest_at(decodes, chunks, tokens))
+        return added(found, self._rest_at(decodes, context, chunks, tokens))
 
-    def _rest_at(self, decodes: int, chunks: Sequence[Chunk], tokens: int) -> ByClass:
+    def _rest_at(self, decodes: int, context: float, chunks: Sequence[Chunk], tokens: int) -> ByClass:
         """`rest_s` by class."""
         parts, found = self.mixed.parts, ByClass()
         if "chunk tokens" in parts:
             found = added(found, self.chunk_tokens.at(tokens))
         if "chunk lengths" in parts:
             found = added(found, self.chunk_lengths.at(sum(map(sum, chunks)), 0))
+        for kernel in self.summed:
+            found = added(found, kernel.at(decodes, context, chunks))
         if "mix" in parts or "all" in parts:
             one, more = self._mix_of(chunks)
             found = added(added(found, one.at(decodes, tokens)), more.at(decodes, tokens), len(chunks) - 1)
@@ -466,7 +491,7 @@ class StepParts:
                 setattr(other, name, value.with_error(error))
             elif name in ("mix", "short_mix"):
                 setattr(other, name, tuple(grid.with_error(error) for grid in value))
-        other._chunks = {k: [grid.with_error(error) for grid in grids] for k, grids in self._chunks.items()}
+        other._chunks, other._as_expected = {}, self._as_expected or self
         vars(other).pop("one_chunk", None)
         return other
 

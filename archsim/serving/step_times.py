@@ -15,6 +15,7 @@ from math import inf
 from typing import Literal, NamedTuple, Protocol
 
 from archsim.base.errors import UsageError
+from archsim.base.last_used import LastUsed
 from archsim.graph.step import Seqs, Step
 from archsim.serving.decoding import step_after_step
 from archsim.serving.lookup import ByClass, Places, total
@@ -29,8 +30,11 @@ FEW_TOKENS = 0.25
 """Last tokens of prompts, for each sequence in the kernel of decodes, beyond which a step is priced exactly."""
 
 
-MOST_ENDS = 32
-"""Tables at ends of the interval that are kept."""
+MOST_ENDS = 6
+"""Tables at ends of the interval that are kept: those of three usual steps."""
+
+Rows = list[list[float]]
+"""Seconds over knots of two quantities."""
 
 
 class StepTimes(Protocol):
@@ -126,7 +130,7 @@ class StepTable:
             )
         self.exact = ExactSteps(pricer, new=new, captured=captured)
         self.limits, self._new = (tokens, sequences), new
-        self._ends: dict[tuple[End, str], StepTable] = {}  # tables at ends of the interval that were asked for last
+        self._ends = LastUsed[tuple[End, str], StepTable](MOST_ENDS)
         self._read(StepParts(pricer, new, tokens + sequences * new, sequences, context, captured))
 
     def _read(self, parts: StepParts) -> None:
@@ -145,7 +149,7 @@ class StepTable:
         self._low, self._share = kernels[0].x.segments(tokens + 1)
         self._rest = parts.more_than_attention
         self._waits = parts.pricer.overheads.host.launch_s[0] > 0
-        self._rows: dict[int, list[list[list[float]]]] = {}
+        self._rows: dict[int, tuple[list[Rows], list[Rows], float]] = {}
 
     def seconds(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> float:
         """As of `StepTimes`."""
@@ -215,7 +219,7 @@ class StepTable:
         tokens = decodes * self._new + new
         time = low + (high - low) * self._share[new] + self._tokens[tokens] + self._sequences[decodes + 1]
         if self._rest:
-            time += self.parts.rest_s(decodes, ((new, past),), new)
+            time += self.parts.rest_s(decodes, context, ((new, past),), new)
         if not decodes:
             return time
         row, cached = self._cache_rows[decodes], context / decodes
@@ -235,7 +239,8 @@ class StepTable:
             j = bisect_right(inner, past)
             places.append((self._low[new], j, (past - knots[j]) * inverse[j], self._share[new]))
         time = self._tokens[decodes * self._new + tokens] + self._sequences[decodes + len(chunks)]
-        for shares, alone in zip(self._rows_of(len(chunks)), self._kernels, strict=True):
+        few, more, way = self._rows_of(len(chunks))
+        for shares, others, alone in zip(few, more, self._kernels, strict=True):
             together = longest = 0.0
             for i, j, v, w in places:
                 row, above = shares[i], shares[i + 1]
@@ -248,15 +253,21 @@ class StepTable:
                 low += (high + (above[j + 1] - high) * v - low) * w
                 if low > longest:
                     longest = low
+            if way:
+                together += (_sum_at(others, places) - together) * way
             time += together if together > longest else longest
         if self._rest:
-            time += self.parts.rest_s(decodes, chunks, tokens)
+            time += self.parts.rest_s(decodes, context, chunks, tokens)
         return time + self._decodes_s(decodes, context) if decodes else time
 
-    def _rows_of(self, count: int) -> list[list[list[float]]]:
-        """The share of one of so many equal chunks in each kernel, over its tokens and those before it."""
+    def _rows_of(self, count: int) -> tuple[list[Rows], list[Rows], float]:
+        """The share of one of equal chunks in each kernel, over its tokens and those before it: of the nearest numbers
+        of chunks with tables at or below so many and above, and the way from these to those.
+        """
         if count not in self._rows:
-            self._rows[count] = self.parts.share_rows(count)
+            few, more, way = self.parts.between(count)
+            low, high = ([grid.values for grid in self.parts.chunks(n)] for n in (few, more))
+            self._rows[count] = low, high, way
         return self._rows[count]
 
     def _decodes_s(self, decodes: int, context: float) -> float:
@@ -277,6 +288,8 @@ class StepTable:
                 return self.seconds(decodes, context, ())
         tokens = sum([new for new, _ in chunks])
         time = self._tokens[decodes * self._new + tokens] + self._sequences[decodes + len(chunks)]
+        if self.parts.joins_apart and any(new <= SHORT and past > new for new, past in chunks):
+            return self.exact.seconds(decodes, context, chunks)
         longer, reading, cached, verified = self.parts.by_kernel(decodes, context, chunks)
         if len(longer) < len(chunks):  # their kernel waits for the longest sequence, where that is not a decode
             short = [chunk for chunk in chunks if chunk not in longer]
@@ -286,7 +299,7 @@ class StepTable:
             time += self._decodes_s(reading, cached) + verified
         if longer:
             time += sum(self.parts.chunks_s(longer))
-        return time + self.parts.rest_s(decodes, chunks, tokens) if self._rest else time
+        return time + self.parts.rest_s(decodes, context, chunks, tokens) if self._rest else time
 
     # ------------------------------------------------------------------ other questions
     def classes(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> dict[str, float]:
@@ -346,16 +359,25 @@ class StepTable:
         sequences = max(self.limits[1] // 4, 1)
         usual = int(min(CACHED, self.parts.context))
         step = like or (sequences, sequences * usual, [(max(self.limits[0] // 8, 2), 0)])
-        known = self._ends.get(key := (end, str(step)))
-        if known is not None:
-            return known
+        return self._ends.get((end, str(step)), lambda: self._at(end, step))
+
+    def _at(self, end: End, step: tuple[int, int, Sequence[Chunk]]) -> StepTable:
+        """`at` of a step, made."""
         other = copy(self)
         other.exact = ExactSteps(self.exact.pricer, new=self._new, captured=self.exact.captured, end=end)
         other._read(self.parts.with_error(self.parts.error(1 if end == "low" else 2, self._by_class(*step))))
-        while len(self._ends) >= MOST_ENDS:
-            del self._ends[next(iter(self._ends))]
-        self._ends[key] = other
         return other
+
+
+def _sum_at(rows: Rows, places: Iterable[tuple[int, int, float, float]]) -> float:
+    """The sum of a table at some places: row, segment of a row, and the shares of the way along and across."""
+    found = 0.0
+    for i, j, v, w in places:
+        row, above = rows[i], rows[i + 1]
+        low, high = row[j], above[j]
+        low += (row[j + 1] - low) * v
+        found += low + (high + (above[j + 1] - high) * v - low) * w
+    return found
 
 
 def _places(places: Places) -> tuple[list[float], list[float], list[float]]:

@@ -17,15 +17,16 @@ from typing import NamedTuple, cast
 from archsim.base.data_class import dataclass as frozen
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.last_used import LastUsed
 from archsim.base.options import LoadOptions, RunArguments, ServerArguments
+from archsim.counts.workload import Workload
 from archsim.importers.opening import open_model
 from archsim.predict.capacity import at_largest, load_to_find
 from archsim.predict.pools import serve_fleet
-from archsim.predict.served_engine import ServedEngine, usual_request
+from archsim.predict.served_engine import REACHES, ServedEngine, Tables, usual_request
 from archsim.predict.simulation import Simulation, run_request, server_request, simulate_on
 from archsim.serving.load import Requests
 from archsim.serving.offered_load import offered_load
-from archsim.serving.step_times import StepTimes
 from archsim.spec.load import load_hardware
 from archsim.spec.parallelism import Plan
 
@@ -60,6 +61,9 @@ TASK_REQUESTS = 100_000
 """Requests that one task simulates, about: some seconds of work, the most that a kill loses of each process."""
 
 DEFAULT_REQUESTS = 4000
+
+MOST_SERVERS, MOST_TABLES = 16, 2
+"""Servers that a process keeps, and those of which it keeps tables of steps, of some megabytes each."""
 
 
 class Scenario(NamedTuple):
@@ -137,6 +141,16 @@ def parse_scenarios(
             raise UsageError(f"{place}, line {number}: {text}") from None
 
 
+def by_server(scenarios: Sequence[Scenario]) -> list[Scenario]:
+    """Scenarios of one server after another, servers and their scenarios as they come: tables of steps, which take
+    longer to make than a short load to run, are made once.
+    """
+    alike: dict[tuple[str, str, str], list[Scenario]] = {}
+    for scenario in scenarios:
+        alike.setdefault(scenario.server, []).append(scenario)
+    return [scenario for group in alike.values() for scenario in group]
+
+
 def tasks(scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, ...]]:
     """Neighbours of one server, cut into pieces of about `TASK_REQUESTS`."""
     for _, alike in groupby(scenarios, key=lambda scenario: scenario.server):
@@ -160,28 +174,26 @@ class ServerKey:
 
 @dataclass(slots=True)
 class Servers:
-    """The servers of one process: the last few, with their tables."""
+    """The servers of one process: the last few, and fewer of them with their tables."""
 
-    MOST = 8
-
-    kept: dict[ServerKey, ServedEngine] = field(default_factory=dict)
-    tables: dict[tuple[tuple[str, str, str], Plan], dict[int, StepTimes]] = field(default_factory=dict)
+    kept: LastUsed[ServerKey, ServedEngine] = field(default_factory=lambda: LastUsed(MOST_SERVERS))
+    tables: LastUsed[tuple[tuple[str, str, str], Plan, str], Tables] = field(
+        default_factory=lambda: LastUsed(MOST_TABLES)
+    )
 
     def of(self, scenario: Scenario, requests: Requests) -> ServedEngine:
         """Raises what `serve` raises."""
         usual = usual_request(requests)
         key = ServerKey(scenario.server, float(usual.input_len), float(usual.output_len))
-        if key not in self.kept:
-            spec, named = open_model(scenario.model)
-            asked = cast(ServerArguments, json.loads(scenario.server[2]))
-            if named.format_hint and not asked.get("weights"):
-                asked["weights"] = named.format_hint
-            served = serve_fleet(spec, load_hardware(scenario.hw), server_request(asked), usual)
-            for full in (self.kept, self.tables):
-                if len(full) >= self.MOST:
-                    full.clear()
-            self.kept[key] = replace(served, tables=self.tables.setdefault((scenario.server, served.plan), {}))
-        return self.kept[key]
+        served = self.kept.get(key, lambda: _served(scenario, usual))
+        if served.decode is not None:
+            second = self._with_tables(scenario, served.decode.server, "decode")
+            served = replace(served, decode=replace(served.decode, server=second))
+        return self._with_tables(scenario, served, "")
+
+    def _with_tables(self, scenario: Scenario, served: ServedEngine, pool: str) -> ServedEngine:
+        """A server with the tables of those like it."""
+        return replace(served, tables=self.tables.get((scenario.server, served.plan, pool), lambda: LastUsed(REACHES)))
 
     def row(self, scenario: Scenario) -> JsonObject:
         """The row of a scenario; one without an answer says why."""
@@ -199,6 +211,15 @@ class Servers:
         except ArchsimError as error:
             return {**empty, **named, "error": error.message}
         return {**empty, **named, **figures(answer)}
+
+
+def _served(scenario: Scenario, usual: Workload) -> ServedEngine:
+    """The server of a scenario, for a usual request. Raises what `serve` raises."""
+    spec, named = open_model(scenario.model)
+    asked = cast(ServerArguments, json.loads(scenario.server[2]))
+    if named.format_hint and not asked.get("weights"):
+        asked["weights"] = named.format_hint
+    return serve_fleet(spec, load_hardware(scenario.hw), server_request(asked), usual)
 
 
 def figures(answer: Simulation) -> JsonObject:

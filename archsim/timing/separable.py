@@ -12,7 +12,7 @@ all others. No rule names a kernel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -20,20 +20,24 @@ import numpy as np
 import numpy.typing as npt
 
 from archsim.base.number import Num, as_array
-from archsim.graph.kernels import kernels_with_edges, traffics
+from archsim.graph.kernels import Kernel, Traffic, kernels_with_edges, traffics
 from archsim.graph.step import Seqs, Step
 from archsim.timing.duration import Duration, weakest
 from archsim.timing.kernel_calls import FusedCall, lower_to_calls
+from archsim.timing.roofline import work
 from archsim.timing.step_pricer import StepPricer, launch_time
 from archsim.timing.step_time import KernelCost, RankTime
 
 Array = npt.NDArray[np.float64]
 
-Part = Literal["tokens", "sequences", "decodes", "cache", "chunk tokens", "chunk lengths", "chunks", "mix", "all"]
+Part = Literal[
+    "tokens", "sequences", "decodes", "cache", "chunk tokens", "chunk lengths", "chunks", "mix", "sums", "all"
+]
 """What a call depends on. tokens: new ones of the whole step. sequences: all of them. decodes: how many there are.
 cache: how many decodes, and their mean cached tokens. chunk tokens: new tokens of all chunks. chunk lengths: their new
 and cached tokens. chunks: each chunk's new and cached tokens. mix: how many decodes and chunks, and the chunks' tokens.
-all: everything, which is not separable.
+sums: the arithmetic and the traffic of each sequence, of a kernel that its roofline times (scans in chunks). all:
+everything, which is not separable.
 """
 
 SAME = 1e-4
@@ -58,6 +62,17 @@ class Unit(NamedTuple):
 
     launch: int
     call: int
+
+
+class Works(NamedTuple):
+    """What the kernels of a launch do. formats: those that each multiplies in. sums: FLOP in each of these,
+    FLOP of convolutions and elementwise, bytes of weights and states, and seconds of links, of one kernel after the
+    other. acts: bytes of activations of each kernel.
+    """
+
+    formats: tuple[tuple[str, ...], ...]
+    sums: Array
+    acts: Array
 
 
 PROBES: tuple[tuple[Part, tuple[tuple[Load, Load], ...]], ...] = (
@@ -124,6 +139,52 @@ class SeparableStep:
         chunks = (Seqs(load.chunks * ranks, load.new, load.past),) if self.mixed else ()
         return Step(seqs=(decodes, *chunks))
 
+    def works(self, launch: int, load: Load, *more: Seqs) -> Works:
+        """What the kernels of a launch do. more: sequences beside the load's."""
+        step = self.step(load)
+        kernels, moved, _, launches = self._kernels(replace(step, seqs=(*step.seqs, *more)))
+        members = launches[launch].members
+        done = [work(kernels[k], moved[k], self.pricer.timer.machine) for k in members]
+        columns = [
+            as_array(n) for w in done
+            for n in (*(flops for _, flops in w.matrix), w.conv_flops, w.vector_flops,
+                      w.traffic.weight + w.traffic.state, w.comm_s)
+        ]  # fmt: skip
+        acts = [as_array(w.traffic.act) for w in done]
+        return Works(
+            tuple(tuple(dtype for dtype, _ in w.matrix) for w in done),
+            *(np.array(np.broadcast_arrays(*some), float) for some in (columns, acts)),
+        )
+
+    def of_sequence(self, launch: int, new: Num, past: Num, decodes: Num = 1, cached: Num = 1000) -> Array:
+        """What a prompt of so many new tokens adds to the sums of `works`."""
+        load = Load(decodes, cached, 1, 300, 500)
+        one = Seqs(self.pricer.plan.dp, new, past)
+        return np.asarray((self.works(launch, load, one).sums.T - self.works(launch, load).sums).T)
+
+    def of_decode(self, launch: int, cached: Num) -> Array:
+        """What a decode adds to them, beside a prompt."""
+        one, many = (self.works(launch, Load(n, cached, 1, 300, 500)).sums for n in (7, 57))
+        return np.asarray((many - one) / 50)
+
+    def _is_sum(self, unit: Unit) -> bool:
+        """Whether a kernel without a call does as much for each sequence whatever is beside it (from one position to
+        another what a prompt from the beginning does more for the second one, and a constant), and reads and writes
+        what other kernels do by the step's tokens.
+        """
+        i = unit.launch
+        if not self.mixed or self.lowered(self.step(Load(7, 1000.0, 1, 300.0, 500.0)))[1][i].calls:
+            return False
+        at = {n: self.of_sequence(i, n, 0) for n in (90, 91, 500, 800, 1000, 1001, 9000, 9300)}
+        near, far = (self.of_sequence(i, 300, past) for past in (500, 9000))
+        one, other = (self.of_decode(i, cached) for cached in (90, 1000))
+        pairs = [[self.works(i, load).acts for load in pair] for pair in dict(self._probes())["tokens"]]
+        return (
+            _alike(self.of_sequence(i, 300, 500, 57, 60), near) and all(_alike(*acts) for acts in pairs)
+            and _alike(near - far, at[800] - at[500] - (at[9300] - at[9000]))
+            and _alike(one - other, at[91] - at[90] - (at[1001] - at[1000]))
+        )  # fmt: skip
+
     @cached_property
     def _calls(self) -> tuple[dict[Part, frozenset[Unit]], dict[Part, float], tuple[frozenset[Unit], ...]]:
         """Which calls depend on what, how many kernels each of those starts, and which of chunks are alike."""
@@ -133,6 +194,8 @@ class SeparableStep:
         launches: dict[Part, float] = {}
         for unit, (count, rows) in extents.items():
             part = self._depends(rows, probes)
+            if part == "all" and self._is_sum(unit):
+                part = "sums"
             units.setdefault(part, set()).add(unit)
             launches[part] = launches.get(part, 0) + count
         alike: dict[bytes, set[Unit]] = {}
@@ -168,7 +231,7 @@ class SeparableStep:
         their roofline.
         """
         columns = Load(*(np.array(column, float) for column in zip(*loads, strict=True)))
-        costs, launches = self._lowered(self.step(columns))
+        costs, launches = self.lowered(self.step(columns))
         found: dict[Unit, tuple[float, Array]] = {}
         for i, launch in enumerate(launches):
             values = [[n for name, n in call.dims.items() if name not in LOWER_BOUNDS] for call in launch.calls]
@@ -179,14 +242,18 @@ class SeparableStep:
                 found[Unit(i, j)] = float(costs[launch.members[0]].count), np.stack(numbers, axis=1)
         return found
 
-    def _lowered(self, step: Step) -> tuple[list[KernelCost], list[FusedCall]]:
+    def lowered(self, step: Step) -> tuple[list[KernelCost], list[FusedCall]]:
         """The kernels of a rank at the device's peaks, and its launches."""
+        return self._kernels(step)[2:]
+
+    def _kernels(self, step: Step) -> tuple[list[Kernel], list[Traffic], list[KernelCost], list[FusedCall]]:
+        """The kernels of a rank, their traffic, both at the device's peaks, and the launches."""
         pricer = self.pricer
         graph, machine = pricer.graphs.rank(step, pricer.plan), pricer.timer.machine
-        kernels, moved = [kernel for kernel, _ in kernels_with_edges(graph)], traffics(graph, machine.cache_bytes)
+        kernels, moved = [kernel for kernel, _ in kernels_with_edges(graph)], list(traffics(graph, machine.cache_bytes))
         costs = [KernelCost.of(kernel, each, machine) for kernel, each in zip(kernels, moved, strict=True)]
         with np.errstate(invalid="ignore", divide="ignore"):  # calls of no decodes, which nobody asks for
-            return costs, lower_to_calls(kernels, moved, pricer.call_rules(step))
+            return kernels, moved, costs, lower_to_calls(kernels, moved, pricer.call_rules(step))
 
     def times(self, load: Load, *parts: Part) -> dict[str, Duration]:
         """Seconds of all calls that depend on these parts, by class of kernels."""
@@ -201,7 +268,7 @@ class SeparableStep:
         found: dict[str, Duration] = {}
         if not wanted:
             return found
-        costs, launches = self._lowered(self.step(load))
+        costs, launches = self.lowered(self.step(load))
         for i in sorted({unit.launch for unit in wanted}):
             members = [costs[k] for k in launches[i].members]
             timed = launch_time(launches[i], members, self.pricer.timer.each(launches[i].calls))
@@ -213,7 +280,7 @@ class SeparableStep:
 
     def calls(self, step: Step) -> int:
         """How many kinds of calls a step makes."""
-        return sum(len(launch.calls) for launch in self._lowered(step)[1])
+        return sum(len(launch.calls) for launch in self.lowered(step)[1])
 
     def seconds_outside_graph(self, load: Load) -> dict[str, Duration]:
         """Seconds of what is not in the graph, by class: a pipeline's transfers, the engine's host."""

@@ -241,6 +241,22 @@ def test_arrivals_within_a_moment_of_the_run_are_still_too_many() -> None:
     assert not seen.stationary and seen.latencies["ttft_s"]["mean"] is None and seen.backlog_per_s > 50
 
 
+def test_rates_of_few_requests_are_those_that_end() -> None:
+    """Three answers that outlast their arrivals: none ends before the last arrival, and all of them count."""
+    seen = observe([measure(record_of([(0.5 * i, 0.0, 0.0, 0.1, 0.01, 161 + n, 100) for i in range(3)]))
+                    for n in range(5)])  # fmt: skip
+    rate = seen.rates["requests_per_s"]
+    assert rate.value == pytest.approx(3 / 2.72, rel=0.01) and rate.low > 0.9 * rate.value
+    tokens = seen.rates["output_tokens_per_s"].value
+    assert tokens == pytest.approx(163 * rate.value, rel=0.01)
+
+
+def test_rates_of_a_long_run_are_those_between_its_arrivals() -> None:
+    """Where answers are short beside the arrivals nothing of the end counts."""
+    rows = [(0.1 * i, 0.0, 0.0, 0.1, 0.01, 11, 100) for i in range(200)] + [(20.0, 0.0, 0.0, 0.1, 0.01, 3000, 100)]
+    assert measure(record_of(rows)).rates["requests_per_s"] == pytest.approx(10, rel=0.02)
+
+
 def test_warm_up_is_requests_or_seconds_or_what_drifts() -> None:
     """`auto` drops the requests before the level that the others have; of a steady run hardly any."""
     rng = random.Random(3)

@@ -25,13 +25,17 @@ CLASSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "windowed, wide": ("gemma3-12b", "a100-80gb", {}),
     "recurrent": ("mamba-2.8b", "l40s", {}),
     "gated delta, experts": ("qwen3.5-397b-a17b", "b200", {"tp": 8}),
+    "gated delta, hybrid": ("qwen3-next-80b-a3b", "h100", {"tp": 4}),
+    "gated delta, latent": ("kimi-linear-48b-a3b", "h200-sxm", {"tp": 2}),
+    "state space": ("mamba2-2.7b", "a100-80gb", {"weights": "bf16"}),
+    "state space, hybrid": ("nemotron-h-8b", "h100", {}),
     "lightning, experts": ("minimax-text-01", "h200-sxm", {"tp": 8}),
     "chunked windows": ("llama4-scout", "h100", {"tp": 4}),
     "replicas, experts": ("qwen3-30b-a3b", "h100", {"dp": 4, "ep": 4}),
     "pipeline": ("qwen2.5-32b", "l40s", {"tp": 2, "pp": 2}),
 }
 
-FAST = ("dense", "latent", "windowed", "gated delta, experts", "replicas, experts")
+FAST = ("dense", "latent", "windowed", "state space", "gated delta, experts", "replicas, experts")
 
 DRAWN = tuple[int, int, list[Chunk]]
 
@@ -75,6 +79,25 @@ def test_a_table_holds_the_prices_of_500_steps(name: str) -> None:
     errors = _errors(name, 500, 11)
     assert errors[-6][0] <= 2e-3, errors[-6:]
     assert errors[-1][0] <= 5e-3, errors[-6:]
+
+
+def test_a_scan_in_chunks_is_the_sum_of_its_sequences() -> None:
+    """Short and long prompts, from the beginning and from inside a chunk, beside decodes: no mean of them."""
+    table, exact = _table("state space"), ExactSteps(_pricer("state space"))
+    steps: list[DRAWN] = [
+        (0, 0, [(17, 206), (17, 0), (691, 0)]), (0, 0, [(2, 0), (607, 0), (166, 1230)]), (9, 9 * 700, [(300, 9000)]),
+        (19, 175_712, [(674, 5951), (1593, 0), (1621, 5489)]), (12, 39_228, [(2019, 0), (181, 0), (1663, 2330)]),
+    ]  # fmt: skip
+    for step in steps:
+        assert table.seconds(*step) == pytest.approx(exact.seconds(*step), rel=5e-4), step
+
+
+def test_last_tokens_of_a_prompt_take_a_state_further() -> None:
+    """They run in the kernels of decodes, of attention and of states alike."""
+    name = "gated delta, hybrid"
+    table, exact = _table(name), ExactSteps(_pricer(name))
+    step = (44, 478_632, [(4, 5920), (7, 6949)])
+    assert table.seconds(*step) == pytest.approx(exact.seconds(*step), rel=5e-4)
 
 
 def test_steps_beyond_a_table_are_priced() -> None:

@@ -11,8 +11,20 @@ import pytest
 
 import archsim as a
 from archsim.base.errors import OutputRefused, UsageError
+from archsim.predict.served_engine import REACHES
 from archsim.render.study_file import open_study
-from archsim.sweeps.scenarios import COLUMNS, Scenario, crossed, parse_scenarios, tasks
+from archsim.serving.step_times import MOST_ENDS, StepTable
+from archsim.sweeps.scenarios import (
+    COLUMNS,
+    MOST_SERVERS,
+    MOST_TABLES,
+    Scenario,
+    Servers,
+    by_server,
+    crossed,
+    parse_scenarios,
+    tasks,
+)
 from archsim.sweeps.study import study
 
 OPTIONS = {"requests": 40, "replications": 1, "input_len": 64, "output_len": 8}
@@ -52,6 +64,35 @@ def test_tasks_hold_one_server_and_every_scenario_once() -> None:
     assert all(len({one.server for one in piece}) == 1 for piece in pieces)
     assert all(sum(one.requests for one in piece) <= 100_000 for piece in pieces)
     assert len({one.key for one in many}) == len(many)
+
+
+def test_scenarios_of_one_server_follow_each_other() -> None:
+    """Servers and their scenarios as they come, each once; so each server's tables are made once."""
+    mixed = crossed(["gpt2-small"], ["t4", "l4"], {"rate": [2, 20]}, OPTIONS)
+    mixed = [mixed[i] for i in (2, 0, 3, 1)]
+    ordered = by_server(mixed)
+    assert [mixed.index(one) for one in ordered] == [0, 2, 1, 3]
+    assert len(list(tasks(ordered))) == 2 and len(list(tasks(mixed))) == 4
+
+
+def test_tables_do_not_grow_with_the_scenarios() -> None:
+    """Of many servers and lengths only the last ones' are kept, and rows do not depend on what was kept."""
+    lengths = [{"input_len": n, "output_len": 8} for n in (30, 60, 120, 250, 500)]
+    many = [
+        Scenario.of("gpt2-small", device, {**OPTIONS, "requests": 5, "rate": 2, **both})
+        for both in lengths for device in ("t4", "l4", "a10")
+    ]  # fmt: skip
+    servers = Servers()
+    rows = [servers.row(one) for one in many]
+    assert len(servers.tables) == MOST_TABLES and len(servers.kept) <= MOST_SERVERS
+    for tables in servers.tables.known.values():
+        assert len(tables) <= REACHES
+        for table in tables.known.values():
+            assert isinstance(table, StepTable) and len(table._ends) <= MOST_ENDS
+    again = Servers()
+    found = {row["key"]: row for row in (again.row(one) for one in reversed(by_server(many)))}
+    assert json.dumps(rows) == json.dumps([found[one.key] for one in many])
+    assert all(row["error"] is None for row in rows)
 
 
 @pytest.mark.slow
@@ -127,3 +168,22 @@ def test_several_values_in_one_table(archsim: Any, tmp_path: Path) -> None:
     assert archsim("simulate", "--hw", "t4", "--rate", "1").code == archsim("simulate", "gpt2", "--rate", "1").code == 2
     assert archsim("simulate", *words, "--hw", "t4", "--rates", "1,2", "--rate", "3").code == 2
     assert archsim("simulate", *words, "--hw", "t4", "--rates", "1,2", "--find", "rate", "--slo", "ttft=1").code == 2
+
+
+@pytest.mark.slow
+def test_scenarios_in_any_order(archsim: Any, tmp_path: Path) -> None:
+    """On stdout rows stand in the scenarios' order; a file has them server by server, resumed or not."""
+    lines = [
+        json.dumps({"model": "gpt2-small", "hw": hw, "rate": rate, **OPTIONS})
+        for rate in (2, 20) for hw in ("t4", "l4")
+    ]  # fmt: skip
+    many = tmp_path / "many.jsonl"
+    many.write_text("\n".join(lines))
+    rows = json.loads(archsim("simulate", "--scenarios", str(many), "--json").out)["rows"]
+    assert [(row["hw"], row["offered_rate_per_s"]) for row in rows] == [("t4", 2), ("l4", 2), ("t4", 20), ("l4", 20)]
+    whole, path = tmp_path / "whole.csv", tmp_path / "rows.csv"
+    assert archsim("simulate", "--scenarios", str(many), "--out", str(whole)).code == 0
+    assert [row["hw"] for row in csv.DictReader(whole.read_text().splitlines())] == ["t4", "t4", "l4", "l4"]
+    path.write_text("".join(whole.read_text().splitlines(keepends=True)[:2]))
+    assert archsim("simulate", "--scenarios", str(many), "--out", str(path), "--resume").code == 0
+    assert path.read_bytes() == whole.read_bytes()

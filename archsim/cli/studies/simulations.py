@@ -40,7 +40,7 @@ def print_study(
     """
     from archsim.render.pages import study as page
     from archsim.render.study_file import open_study
-    from archsim.sweeps.scenarios import COLUMNS
+    from archsim.sweeps.scenarios import COLUMNS, by_server
 
     if params["scenarios"]:
         usual = {"model": model, "hw": hw, **{name: value for name, value in options.items() if name in stated}}
@@ -50,7 +50,7 @@ def print_study(
     file = None
     if params["out"]:
         file = open_study(Path(params["out"]), COLUMNS, resume=params["resume"], force=params["force"])
-    left = [one for one in scenarios if file is None or one.key not in file.keys]
+    left = [one for one in by_server(scenarios) if file is None or one.key not in file.keys]
     rows: list[JsonObject] = []
     for some in run_rows(left, params["jobs"] or 1, params["ray"]):
         if file is None:
@@ -62,6 +62,8 @@ def print_study(
         there = f", {before:,} were there" if before else ""
         sys.stderr.write(f"{len(left):,} scenarios in {params['out']}{there}\n")
         return
+    place = {scenario.key: i for i, scenario in enumerate(scenarios)}
+    rows.sort(key=lambda row: place[row["key"]])
     layout = o.Layout.json if params["json"] else params["format"]
     output.emit_answer(
         layout, params["no_color"], lambda: {"schema": "archsim.study/1", "rows": rows}, lambda: page.page(rows),

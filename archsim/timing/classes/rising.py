@@ -22,6 +22,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from archsim.base.data_class import dataclass
+from archsim.base.last_used import LastUsed
 from archsim.base.number import Num, exp, floor, log, maximum, minimum, where
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Fitted, KernelModel, correction, kernel_seconds
@@ -48,8 +49,8 @@ ROUNDING = 1e-9
 REMEMBERED = 5_000
 """Kinds of calls of one device whose lattices are kept."""
 
-TABLES = 4
-"""Tables of heights that a lattice keeps: of numbers of sequences, whose neighbours ask for the same ones."""
+TABLES = 64
+"""Tables of heights that are kept, of all lattices: of numbers of sequences, whose neighbours ask for the same ones."""
 
 LARGEST = 100_000
 """Points of a table that is kept."""
@@ -189,10 +190,10 @@ class Lattice:
 
     formulas: the formula's logarithm at single nodes, and seconds: its time at those whose own is not known; known:
     logarithms of nodes' own times, and of the largest below and the smallest above them. whole: arrays over all nodes
-    of some growths. tables: heights over grids of the other growths at single nodes of the first. kinds, count, of:
-    where rows of a table are of many kinds, extents of the smallest calls of all, how many these are, and the kind of
-    each row; `smallest` is by row then. lowest, highest: corrections that none passes. raised, both: growths along
-    which times are only raised, and the others; halved: the one along which twice as much takes at most twice as long.
+    of some growths. kinds, count, of: where rows of a table are of many kinds, extents of the smallest calls of all,
+    how many these are, and the kind of each row; `smallest` is by row then. lowest, highest: corrections that none
+    passes. raised, both: growths along which times are only raised, and the others; halved: the one along which twice
+    as much takes at most twice as long.
     """
 
     model: KernelModel
@@ -206,7 +207,6 @@ class Lattice:
     seconds: dict[tuple[int, ...], float] = field(default_factory=dict)
     known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
     whole: dict[tuple[int, ...], Heights] = field(default_factory=dict)
-    tables: dict[Hashable, Heights] = field(default_factory=dict)
     lowest: float = field(init=False)
     highest: float = field(init=False)
     raised: tuple[int, ...] = field(init=False)
@@ -281,13 +281,7 @@ class Lattice:
         """Heights at a node of the first growth. Those over a grid of others are kept for calls beside this one."""
         if grid is None:
             return self._between([node, *rest], 1)
-        key = node, grid
-        if key not in self.tables:
-            found = self._between([node, *rest], 1)
-            while len(self.tables) >= TABLES:
-                del self.tables[next(iter(self.tables))]
-            self.tables[key] = found
-        return self.tables[key]
+        return _TABLES.get((id(self), node, grid), lambda: (self, self._between([node, *rest], 1)))[1]
 
     def _call(self, place: Point, smallest: KernelCall | None = None) -> KernelCall:
         """The call at a place. smallest: what it grows from, where that is not the lattice's own."""
@@ -436,4 +430,7 @@ class Lattice:
 
 
 Lattices = dict[Hashable, Lattice]
+
+_TABLES = LastUsed[Hashable, tuple[Lattice, Heights]](TABLES)
+"""Tables of heights by lattice (which is kept with its table, so that no other has its id), node and grid."""
 """The lattices of one device, by fit and kind of calls."""
