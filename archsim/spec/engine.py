@@ -302,6 +302,16 @@ class Exchange(EngineSection):
     gathered: int = Field(default=0, ge=0)
 
 
+class FusedAllReduce(EngineSection):
+    """All-reduces of activations that run in one kernel with the norm behind them. kernels: the engine whose measured
+    all-reduces stand for it. up_to_mib: by compute capability and ranks, MiB of a rank's tensor up to which it runs;
+    beyond, and on other devices, the engine's own all-reduce does.
+    """
+
+    kernels: str
+    up_to_mib: dict[str, dict[int, Annotated[float, Field(gt=0)]]]
+
+
 class Time(EngineSection):
     """What decides the time of a step beside the model and the device.
 
@@ -318,8 +328,9 @@ class Time(EngineSection):
     calibrate` fits the host's work per step for each, and versions that share it share the numbers. None is ever
     borrowed from another way. Empty: nothing is known of it. cpu: how it runs a graph on a processor: operator by
     operator (`eager`), with row-wise functions as one kernel each (`compiled`), or as on any other device (empty).
-    exchange: how tokens reach experts on other ranks. fits: kernel classes that it fits to whole runs. The fitted
-    numbers lie in `hardware/calibration/engines.yaml`.
+    exchange: how tokens reach experts on other ranks. all_reduce: which sums over ranks run in one kernel with the
+    norm. fits: kernel classes that it fits to whole runs. The fitted numbers lie in
+    `hardware/calibration/engines.yaml`.
     """
 
     kernels: str
@@ -333,6 +344,7 @@ class Time(EngineSection):
     host: str = ""
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: Exchange = Field(default_factory=Exchange)
+    all_reduce: FusedAllReduce | None = None
     fits: tuple[KernelPrior, ...] = ()
 
 

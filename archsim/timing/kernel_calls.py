@@ -2,7 +2,8 @@
 
 1. Linear layers that read the same activation are one GEMM (QKV, gate and up), since engines store their weights side
    by side.
-2. All expert GEMMs of a layer are one grouped GEMM, which also deals out the rows that the router has chosen.
+2. All expert GEMMs of a layer are one grouped GEMM, which also deals out the rows that the router has chosen, and
+   applies the activation between its products.
 3. Elementwise ops fuse into the preceding GEMM; norms, activations, RoPE and top-k are kernels of their own.
 4. Products of one matrix per head (latent attention's absorption) are batched products; attention in which all tokens
    of a sequence see each other, without a cache, is an encoder's.
@@ -676,7 +677,11 @@ def elementwise_calls(kernels: list[Kernel], normed: Set[str] = frozenset()) -> 
     if kernels[0].kind or (product is not None and product.fn == CONVOLUTION):  # which activates what it writes
         return []
     alone = [
-        op for kernel in kernels for op in kernel.ops if _runs_alone(op) and op.writes[0].tensor.name not in normed
+        op
+        for kernel in kernels
+        if not _of_experts(kernel)
+        for op in kernel.ops
+        if _runs_alone(op) and op.writes[0].tensor.name not in normed
     ]
     if not alone or any("keeps" in op.attrs for op in kernels[0].ops):  # scores, weighted and summed as they are made
         return []
@@ -690,6 +695,13 @@ def elementwise_calls(kernels: list[Kernel], normed: Set[str] = frozenset()) -> 
                     names.add(use.tensor.name)
                     sizes[side] = sizes[side] + nbytes(use)
     return [KernelCall("elementwise", dims={"read_bytes": r, "write_bytes": w}) for r, w in sides.values()]
+
+
+def _of_experts(kernel: Kernel) -> bool:
+    """Whether a kernel is part of the grouped one of experts, whose tables hold the activation between its products."""
+    product = product_of(kernel)
+    weight = None if product is None else weight_of(product)
+    return weight is not None and weight.tensor.role == "expert"
 
 
 def _runs_alone(op: Op) -> bool:
@@ -718,9 +730,10 @@ def table_dtype(stored: Format, machine: DeviceRates) -> str:
     if computed == "int8":
         return "int8_block" if max(stored.block) > 1 else "w8a8_sq"
     if computed == "fp8":
-        return "fp8_block" if min(stored.block) > 1 else "fp8" if stored.bits > 6.5 else _four_bits(stored)
+        eight = "fp8_block" if min(stored.block) > 1 else "fp8"
+        return eight if stored.bits > 6.5 else _four_bits(stored, "w4a8_mxfp4_mxfp8")
     return "nvfp4" if stored.block[0] == 16 else "mxfp4"  # which the device may also multiply in wider formats
 
 
-def _four_bits(stored: Format) -> str:
-    return "w4a16_mxfp4" if stored.block[0] == 32 and stored.scales == 1 else "int4_wo"
+def _four_bits(stored: Format, activations: str = "w4a16_mxfp4") -> str:
+    return activations if stored.block[0] == 32 and stored.scales == 1 else "int4_wo"
