@@ -318,8 +318,10 @@ class Time(EngineSection):
     kernels: the engine whose measured kernels stand for this one's. accumulate: what its products of 16-bit operands
     add up in. fused_qkv: linear layers that read one activation (QKV, gate and up) are one GEMM. launch_us: host
     microseconds per kernel launch where steps are not captured as a CUDA graph (0: captured). quantised_before: by
-    weight format, what writes a product's activations in that format: the `passes` before it (norms, activations),
-    attention as well (`all`), or a `kernel` of its own, as in formats that are not named. ported: by weight format as
+    weight format, under its own name or the one that kernel tables have for all of its kind, what writes a product's
+    activations in that format: the `passes` before it (norms, activations), attention as well (`all`), a kernel that
+    finds a scale for each of its `rows`, or the `kernel` that tables time with products, as of formats that are not
+    named. ported: by weight format as
     kernel tables name it, the engine that its kernels were taken from, whose runs stand for them. experts_also: by
     format of experts as kernel tables name it, further formats there whose kernels run such experts as well, with other
     scales. int8_alone: vendors on whose devices with int8 products quantised weights are multiplied in int8 for any
@@ -337,7 +339,7 @@ class Time(EngineSection):
     accumulate: Literal["fp16", "fp32"] = "fp32"
     fused_qkv: bool = True
     launch_us: float = Field(default=0.0, ge=0)
-    quantised_before: dict[str, Literal["kernel", "passes", "all"]] = Field(default_factory=dict)
+    quantised_before: dict[str, Literal["kernel", "rows", "passes", "all"]] = Field(default_factory=dict)
     ported: dict[str, str] = Field(default_factory=dict)
     experts_also: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     int8_alone: tuple[str, ...] = ()

@@ -162,7 +162,9 @@ def fused_call(
     elif len(main) == 1 and main[0].kernel_class == "gemm":
         main = [_with_epilogue(main[0], together, moved, passes)]
     if main and together[0].product is not None:
-        main = [_with_quantising(call, together, rules.quantised_before, roles.attended) for call in main]
+        by = [_quantised_by(call, together, rules, roles.attended) for call in main]
+        passes += [_rows_quantised(call) for call, how in zip(main, by, strict=True) if how == "rows"]
+        main = [_with_quantising(call, how) for call, how in zip(main, by, strict=True)]
         main = [_after_exchange(call, together, rules.exchange, roles.ranks) for call in main]
     return FusedCall(members, main, passes)
 
@@ -294,18 +296,31 @@ def _with_epilogue(call: KernelCall, kernels: list[Kernel], moved: Traffic, pass
     return call._replace(dims={**call.dims, "epilogue_bytes": maximum(moved.act - own, 0)})
 
 
-def _with_quantising(
-    call: KernelCall, kernels: list[Kernel], quantised_before: Mapping[str, str], attended: set[str]
-) -> KernelCall:
-    """A GEMM with the pass that writes its activations in the product's format, where nothing before it does. attended:
-    what attention and scans write.
+def _quantised_by(call: KernelCall, kernels: list[Kernel], rules: CallRules, attended: set[str]) -> str:
+    """What writes the activations of a GEMM in the product's format: nothing, a `kernel` of its own, one that finds a
+    scale for each of their `rows`, or what comes `before`. The engine's document says it of the weights' format, whose
+    scheme decides it, or of all formats that tables have one word for. attended: what attention and scans write.
     """
     product = product_of(kernels[0])
     if call.kernel_class != "gemm" or product is None or not STORED[call.dtype].quantises:
-        return call
-    before = quantised_before.get(call.dtype)
-    done = before == "all" or (before == "passes" and operand_of(product).tensor.name not in attended)
-    return call if done else call._replace(dims={**call.dims, "quantise": 1})
+        return ""
+    weight, known = weight_of(product), rules.quantised_before
+    by = known.get(call.dtype if weight is None else weight.tensor.format.name) or known.get(call.dtype, "kernel")
+    if by == "passes":
+        return "kernel" if operand_of(product).tensor.name in attended else "before"
+    return "before" if by == "all" else by
+
+
+def _rows_quantised(call: KernelCall) -> KernelCall:
+    """The pass that finds a scale for each row of a GEMM's activations and writes them with it."""
+    return KernelCall("quantize", "fp8", dims={"m": call.dims["m"], "n": call.dims["k"]})
+
+
+def _with_quantising(call: KernelCall, by: str) -> KernelCall:
+    """A GEMM with the pass that writes its activations in the product's format, where tables time it with the GEMM. by:
+    as of `_quantised_by`.
+    """
+    return call._replace(dims={**call.dims, "quantise": 1}) if by == "kernel" else call
 
 
 def _experts(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates) -> KernelCall:
