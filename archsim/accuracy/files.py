@@ -69,7 +69,7 @@ KNOWN: Mapping[Kind, tuple[str, ...]] = {
         *("model_path", "model", "system", "device", "backend", "engine", "backend_version", "engine_version"),
         *("precision", "weights_dtype", "kv_dtype", "isl", "osl", "gemm_quant_mode", "moe_quant_mode"),
         *("batch_size", "concurrency", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size"),
-        "parallel_suspect",
+        *("parallel_suspect", "origin", "measured"),
     ),
     "loaded": (
         *("id", "model", "device", "n_devices", "tp", "pp", "ep", "dp_attention", "disaggregated", "speculative"),

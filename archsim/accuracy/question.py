@@ -10,6 +10,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UnknownName, UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine, engine_and_version, version_of_day
+from archsim.engines.overhead import NO_FLAGS, ServerFlags
 from archsim.importers.opening import open_model
 from archsim.spec.format import load_format, stored_format
 from archsim.spec.hardware import Hardware
@@ -44,8 +45,8 @@ class Run:
     """What was run. model, device: as spelt. weights, kv: formats, None for the model's own. isl, osl, batch: None
     where not stated. definition: what was divided by what. memory_share, longest, total_gib: as the engine was told.
     static: batches start and end together, with in-flight batching off. cut: `--chunked-prefill` as it was started.
-    one_length: whether its requests are of exactly these lengths. workers: how many there are of it. decode: what makes
-    the answers, where this run computes prompts alone.
+    one_length: whether its requests are of exactly these lengths. flags: what the server was told beside. workers: how
+    many there are of it. decode: what makes the answers, where this run computes prompts alone.
     """
 
     model: str
@@ -69,6 +70,7 @@ class Run:
     static: bool = False
     cut: str | None = None
     one_length: bool = False
+    flags: ServerFlags = NO_FLAGS
     workers: int = 1
     decode: Run | None = None
     notes: tuple[str, ...] = ()
@@ -114,11 +116,16 @@ def weights_of(name: str, asked: str | None) -> str | None:
             return None
         if format.bits >= SIXTEEN and all(f.bits < NARROW for f in own):
             return None  # published in 4 bits alone, whatever the row says of its products
+        if format.compute == FOUR_BIT_FLOATS and any(f.block == MICROSCALED and f.bits < NARROW for f in own):
+            return None  # published in 4-bit floats: tables have one word for all of them
     return wanted
 
 
 SIXTEEN, NARROW = 16, 6
 """Bits of unquantised products, and bits below which a checkpoint is published in a narrow format."""
+
+FOUR_BIT_FLOATS, MICROSCALED = "fp4", (32, 1)
+"""What 4-bit floats are multiplied as, and the elements that share a scale in the microscaling formats (OCP)."""
 
 NEARLY = 0.3
 """Bits by which formats of one family differ: their scales."""

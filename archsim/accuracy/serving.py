@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
 from archsim.accuracy.placement import placed_run, require_weights
+from archsim.accuracy.public_sweep import as_launched, day_of, is_of_sweep
 from archsim.accuracy.question import Run, engine_of, experts_over, reason_of, text, whole
 from archsim.accuracy.rows import Refused
 from archsim.accuracy.runs import METRICS, RowPrediction, columns, regime
@@ -17,14 +18,6 @@ from archsim.base.json_types import JsonMapping
 from archsim.base.progress import counted
 
 ANSWERED = ("tpot_ms", "ttft_ms")
-SPREAD = ((1024, 1024), (1024, 8192), (8192, 1024))
-"""Nominal lengths of the public sweep (InferenceMAX) whose harness sends each between 0.8 and 1 of them; those of other
-sweeps are sent as they are.
-"""
-
-MEAN_OF_SPREAD = 0.9
-"""Mean length over the nominal one where lengths are spread evenly between 0.8 and 1 of it."""
-
 DEGREES = ("tp_size", "pp_size", "attention_dp_size", "moe_ep_size")
 
 
@@ -92,26 +85,25 @@ def predict_rows(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowP
 
 def point_of(row: JsonMapping) -> Run:
     """A row of a serving table. Raises UsageError where the workload is not stated."""
-    engine, notes = engine_of(
-        row.get("backend", row.get("engine")), row.get("backend_version", row.get("engine_version"))
-    )
+    name, version = row.get("backend", row.get("engine")), row.get("backend_version", row.get("engine_version"))
+    origin = text(row, "origin") or ""
+    isl, osl = whole(row, "isl"), whole(row, "osl")
+    of_sweep = is_of_sweep(isl or 0, osl or 0, origin)
+    engine, notes = engine_of(name, version, day_of(str(name), text(row, "measured") or "") if of_sweep else "")
     tp, pp, dp, ep = (whole(row, name) or 1 for name in DEGREES)
-    name = str(row.get("model_path") or row.get("model") or "")
-    ep = experts_over(name, ep)
+    model = str(row.get("model_path") or row.get("model") or "")
+    ep = experts_over(model, ep)
     devices = pp * tp * dp if whole(row, "attention_dp_size") else pp * max(tp, ep)
     each = whole(row, "batch_size")
     batch = whole(row, "concurrency") or (each * dp if each else None)
-    isl, osl = whole(row, "isl"), whole(row, "osl")
     if not (batch and isl and osl):
         raise UsageError("a serving point needs isl, osl, and concurrency or batch_size, each above 0")
-    one_length = (isl, osl) not in SPREAD
-    mean_isl, mean_osl = (isl, osl) if one_length else (round(MEAN_OF_SPREAD * isl), round(MEAN_OF_SPREAD * osl))
-    return Run(
-        model=name, batch=batch, isl=mean_isl, osl=mean_osl,
-        device=str(row.get("system") or row.get("device") or ""), weights=weights_of(row), engine=engine,
-        kv=text(row, "kv_dtype"), devices=devices, tp=tp, pp=pp, dp=dp, ep=ep,
-        notes=notes, one_length=one_length,
+    run = Run(
+        model=model, batch=batch, isl=isl, osl=osl, device=str(row.get("system") or row.get("device") or ""),
+        weights=weights_of(row), engine=engine, kv=text(row, "kv_dtype"), devices=devices, tp=tp, pp=pp, dp=dp, ep=ep,
+        notes=notes, one_length=True,
     )  # fmt: skip
+    return as_launched(run) if of_sweep else run
 
 
 def weights_of(row: JsonMapping) -> str | None:

@@ -123,7 +123,7 @@ class RunTimes:
             spec, device_of(run.device), concurrency=batch, input_len=max(isl, 1), output_len=max(osl, 1),
             tp=run.tp, pp=run.pp, ep=run.ep, dp=run.dp, weights=weights_of(run.model, run.weights),
             kv_cache_dtype=run.kv, engine=run.engine, most_running=most, store=self.store,
-            one_length=run.one_length,
+            one_length=run.one_length, flags=run.flags,
         )  # fmt: skip
         # Little's law: a queue of W requests that leave at X a second takes W / X
         wait = (found.concurrency - found.running) * osl / found.tokens_per_s

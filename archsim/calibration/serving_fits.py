@@ -25,7 +25,7 @@ from archsim.calibration.fitting import Errors, errors, quantiles
 from archsim.calibration.least_squares import SOFT, Search, minimise
 from archsim.counts.formats import choose_formats
 from archsim.engines.names import choose_engine
-from archsim.engines.overhead import FIRST_TOKEN, HostWork, overheads_of
+from archsim.engines.overhead import FIRST_TOKEN, HOST_NAMES, HostWork, overheads_of
 from archsim.serving.steady_state import ServedLoad, closed_form, served_load, steps_of
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store
@@ -46,7 +46,7 @@ class ServedPoint:
     """One measured point: its load, and its steps without host work. family: what a fit is tested by. tpot, ttft: as
     measured, in seconds; NaN where they are not. way: how the engine drives the device. launches: kernels that the
     host starts for the step with a prompt, where no graph holds it; 0 where one does, or where the engine's document
-    does not say up to which size it captures such steps.
+    does not say up to which size it captures such steps. whole_graph: as of `ServerFlags`.
     """
 
     engine: str
@@ -59,11 +59,16 @@ class ServedPoint:
     tpot: float
     ttft: float
     launches: float = 0.0
+    whole_graph: bool = False
+
+    def waits(self, host: HostWork) -> float:
+        """Seconds that the device waits for the launches of the step with a prompt."""
+        own = host.of_whole_graphs if self.whole_graph else host
+        return float(own.waiting_s(self.launches, self.prompt.expected))
 
     def with_host(self, host: HostWork) -> tuple[Duration, Duration]:
         """The step and the prompt with the host's work."""
-        running = self.load.per_replica
-        waiting = float(host.waiting_s(self.launches, self.prompt.expected))
+        running, waiting = self.load.per_replica, self.waits(host)
         prompt = _later(self.prompt, waiting + host.time(running + 1 if self.mixed else 1))
         return _later(self.step, host.time(running)), prompt
 
@@ -99,8 +104,9 @@ def served_points(tables: Sequence[Table], store: Store) -> list[ServedPoint]:
             chosen = choose_engine(run.engine)
             tpot, ttft = (float(table.measured[name][i] or "nan") * 1e-3 for name in ("tpot_ms", "ttft_ms"))
             family = (model_of(run.model)[0].name, run.device)
-            way = chosen.rules.time.host
-            found.append(ServedPoint(chosen.name, way, family, load, step, prompt, mixed, tpot, ttft, launches))
+            way = run.flags.host or chosen.rules.time.host
+            whole = run.flags.whole_graph
+            found.append(ServedPoint(chosen.name, way, family, load, step, prompt, mixed, tpot, ttft, launches, whole))
     return [point for point in found if point.load.concurrency - point.load.running < 1]
 
 
@@ -112,10 +118,10 @@ def _steps(
     chosen, (model, _) = choose_engine(run.engine), model_of(run.model)
     formats = choose_formats(model, weights_of(run.model, run.weights), run.kv, engine=run.engine)
     plan = Plan(tp=run.tp, pp=run.pp, ep=run.ep, dp=run.dp, engine=chosen.name)
-    key = run.model, run.device, run.engine, formats.name, plan
+    key = run.model, run.device, run.engine, formats.name, formats.kv.name, plan, run.flags
     if key not in pricers:
         overheads = overheads_of(chosen.name, chosen.version, measured={}, document=chosen.rules)
-        overheads = overheads._replace(host=HostWork())
+        overheads = overheads.started_with(run.flags)._replace(host=HostWork())
         pricers[key] = StepPricer.of(model, device_of(run.device), formats, overheads, plan, store=store)
     running = float(min(run.batch, largest_batch(run)))
     load = served_load(pricers[key], run.batch, run.isl, run.osl, running)
@@ -135,11 +141,10 @@ class Number(NamedTuple):
     high: float
 
 
-HOST = (Number(300e-6, 1.0, 1e-6, 20e-3), Number(10e-6, 1.0, 1e-7, 1e-3), Number(30e-6, 1.0, 1e-6, 200e-6))
-"""Seconds of the host for a step, for each sequence, and for each launch of a step with prompts that no graph holds."""
-
-HOST_NAMES = ("step_us", "sequence_us", "launch_us")
-"""Their names in calibrations."""
+HOST = (Number(300e-6, 1.0, 1e-6, 20e-3), Number(10e-6, 1.0, 1e-7, 1e-3), *(Number(30e-6, 1.0, 1e-6, 200e-6),) * 2)
+"""Seconds of the host for a step, for each sequence, and for each launch of a step with prompts that no graph holds: of
+one compiled in pieces, and of one compiled whole.
+"""
 
 FRONT = (*(Number(30e-3, 1.5, 1e-4, 1.0),) * 2, Number(1.0, 1.5, 1e-2, 20.0))
 """Front end in seconds: of requests whose lengths differ, and of those of one length; and prompts of others that the
@@ -225,10 +230,12 @@ def _refit_host(own: JsonObject, way: str, points: Sequence[ServedPoint], say: C
     def predict(point: ServedPoint, values: Sequence[float]) -> float:
         return point.tpot_with(host_of(values))
 
-    whole = fit_points(HOST, points, measured, predict)
-    waiting = sum(point.launches * whole[2] > point.prompt.expected for point in points) >= FEWEST
-    numbers = HOST if waiting else HOST[:2]
-    whole = whole if waiting else fit_points(numbers, points, measured, predict)
+    numbers: Sequence[Number] = HOST if any(point.whole_graph for point in points) else HOST[:3]
+    whole = fit_points(numbers, points, measured, predict)
+    waiting = sum(point.waits(host_of(whole)) > 0 for point in points) >= FEWEST
+    if not waiting:
+        numbers = HOST[:2]
+        whole = fit_points(numbers, points, measured, predict)
     parts, held = left_out(numbers, points, measured, predict)
     parts = parts or [[value * factor for value in whole] for factor in (1 / ALONE, ALONE)]
     spans = [(value, min(each), max(each)) for value, *each in zip(whole, whole, *parts, strict=True)]

@@ -98,12 +98,13 @@ def _check_cache(kv: Format | None, engine: str) -> None:
 
 
 def _as_multiplied(chosen: dict[str, Format], engine: str) -> dict[str, Format]:
-    """Formats of the weights as the engine multiplies them: in narrow units where the device has them and the engine
-    quantises activations for them, whatever their documents say of other engines.
+    """Formats of the weights as the engine multiplies them: by 8-bit activations at their rate, where the device has
+    units for 4 bits and the engine quantises activations for them, whatever their documents say of other engines.
     """
     narrow = () if engine == DEFAULT_ENGINE else choose_engine(engine).rules.formats.quantised_on_fp4
     return {
-        role: replace(fmt, compute=f"fp4/{fmt.compute}") if fmt.name in narrow else fmt for role, fmt in chosen.items()
+        role: replace(fmt, compute=f"fp8@fp4/{fmt.compute}") if fmt.name in narrow else fmt
+        for role, fmt in chosen.items()
     }
 
 

@@ -24,16 +24,23 @@ class HostWork(NamedTuple):
 
     step_s: for any step. sequence_s: beyond that for each sequence that runs. launch_s: for each launch, with all that
     it does around it, in steps with prompts that no captured graph holds: a device that is faster waits for them; 0:
-    it never does. Each as (value, low, high) in seconds.
+    it never does. whole_launch_s: the same where such steps are compiled as one graph (`ServerFlags`). Each as (value,
+    low, high) in seconds.
     """
 
     step_s: Span = (0.0, 0.0, 0.0)
     sequence_s: Span = (0.0, 0.0, 0.0)
     launch_s: Span = (0.0, 0.0, 0.0)
+    whole_launch_s: Span = (0.0, 0.0, 0.0)
 
     def time(self, sequences: Num, end: int = 0) -> Num:
         """Seconds of a step of so many sequences on a replica. end: 0 the value, 1 low, 2 high."""
         return self.step_s[end] + self.sequence_s[end] * sequences
+
+    @property
+    def of_whole_graphs(self) -> HostWork:
+        """Of a server that compiles steps with prompts as one graph; the same where nothing is known of such."""
+        return self._replace(launch_s=self.whole_launch_s) if self.whole_launch_s[0] else self
 
     def waiting_s(self, launches: Num, kernels_s: Num, end: int = 0) -> Num:
         """Seconds that a device waits for so many launches of kernels that take `kernels_s`, where no captured graph
@@ -60,7 +67,27 @@ class FirstToken(NamedTuple):
     one_length_prompts: float = 0.0
 
 
-NO_HOST, FIRST_TOKEN = HostWork(), FirstToken()
+FusedSums = tuple[str, tuple[tuple[int, float], ...]]
+"""An engine whose kernels do an all-reduce and the norm behind it, and MiB of a rank's tensor by ranks up to which."""
+
+
+class ServerFlags(NamedTuple):
+    """What a server was told beside its engine's defaults. captured: tokens of the largest captured graph of steps with
+    prompts; None: the default. whole_graph: steps with prompts are compiled as one graph and none of them is captured
+    (vLLM's `cudagraph_mode` FULL_DECODE_ONLY without `splitting_ops`). held_steps: steps that the first prompt in line
+    lets pass, so that others run with it (TensorRT-LLM's `batch_wait_timeout_iters`). host: the way in which it drives
+    the device, where that is not its version's (vLLM's `--async-scheduling`); it then schedules a step ahead.
+    all_reduce: of an all-reduce that also does the norm, the engine whose kernels run, and MiB by ranks up to which.
+    """
+
+    captured: int | None = None
+    whole_graph: bool = False
+    held_steps: int = 0
+    host: str = ""
+    all_reduce: FusedSums = ("", ())
+
+
+NO_HOST, FIRST_TOKEN, NO_FLAGS = HostWork(), FirstToken(), ServerFlags()
 """Of steps that wait for no host, and of engines of which nothing is known."""
 
 
@@ -74,6 +101,25 @@ class ExpertExchange(NamedTuple):
 COLLECTIVE_LIBRARY = ExpertExchange()
 
 
+ANY_DEVICE = "any"
+"""The key of limits that hold on whatever device a server runs."""
+
+
+class FusedAllReduce(NamedTuple):
+    """All-reduces that run in one kernel with the norm behind them: as `all_reduce` in the engine's document."""
+
+    kernels: str = ""
+    up_to_mib: Mapping[str, Mapping[int, float]] = MappingProxyType({})
+
+    def on(self, capability: str | None) -> FusedSums:
+        """The engine whose kernels run on a device of a compute capability, and by ranks MiB up to which."""
+        limits = self.up_to_mib.get(capability or "") or self.up_to_mib.get(ANY_DEVICE, {})
+        return (self.kernels, tuple(limits.items())) if limits else ("", ())
+
+
+NO_FUSED_ALL_REDUCE = FusedAllReduce()
+
+
 class EngineOverheads(NamedTuple):
     """One engine at one version.
 
@@ -82,10 +128,10 @@ class EngineOverheads(NamedTuple):
     composition: what a composed step may be off beyond its kernels, as logarithms of both ends. host: its work for a
     step. launch_s: host time of a launch where steps are not captured as a graph (0: captured). accumulate: what
     products of 16-bit operands add up in. quantised_before, ported, experts_also, int8_alone: as in the engine's
-    document.
-    first_token: what TTFT holds beyond its steps. cpu, exchange: how the engine runs a graph on a processor, and how
-    its tokens reach experts on other ranks: as in its document. scheduler: its rules of steps, by which long prompts
-    are cut; None: they are not known.
+    document. first_token: what TTFT holds beyond its steps. cpu, exchange, all_reduce: how the engine runs a graph on a
+    processor, how its tokens reach experts on other ranks, and which all-reduces also do the norm: as in its document.
+    scheduler: its rules of steps, by which long prompts are cut; None: they are not known. flags: what the server was
+    told. hosts: the host's work by other ways to drive the device, which a flag may ask for.
     """
 
     name: str = DEFAULT_ENGINE
@@ -104,10 +150,23 @@ class EngineOverheads(NamedTuple):
     first_token: FirstToken = FIRST_TOKEN
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: ExpertExchange = COLLECTIVE_LIBRARY
+    all_reduce: FusedAllReduce = NO_FUSED_ALL_REDUCE
     scheduler: Scheduler | None = None
+    flags: ServerFlags = NO_FLAGS
+    hosts: Mapping[str, HostWork] = MappingProxyType({})
+
+    def started_with(self, flags: ServerFlags) -> EngineOverheads:
+        """The overheads of a server with these flags."""
+        host, (kernels, limits) = self.hosts.get(flags.host, self.host), flags.all_reduce
+        return self._replace(
+            flags=flags, host=host.of_whole_graphs if flags.whole_graph else host,
+            all_reduce=FusedAllReduce(kernels, {ANY_DEVICE: dict(limits)}) if kernels else self.all_reduce,
+        )  # fmt: skip
 
     def prompt_graphs(self, model: str) -> int:
         """Tokens of the largest captured graph of a model's steps with prompts; 0: none is captured, or not known."""
+        if self.flags.captured is not None:
+            return self.flags.captured
         graphs = None if self.scheduler is None else self.scheduler.captured
         return (graphs.largest(model) or 0) if graphs is not None and graphs.mixed else 0
 
@@ -122,6 +181,8 @@ class EngineOverheads(NamedTuple):
     @property
     def scheduled_ahead(self) -> int:
         """Steps that are scheduled while the one before them runs; 0 where nothing is known of steps."""
+        if self.flags.host:
+            return 1
         batching = None if self.scheduler is None else self.scheduler.batching
         return 0 if batching is None else batching.ahead
 
@@ -142,7 +203,7 @@ def overheads_of(
 
         document = load_engine(engine, version)
     kernels, own = document.time.kernels, measured.get(engine, {})
-    mixed = document.scheduler.chunked_prefill_with_decode
+    mixed, fused = document.scheduler.chunked_prefill_with_decode, document.time.all_reduce
     return EngineOverheads(
         name=engine, kernels=kernels, version=version if kernels == engine else "",
         fused_qkv=document.time.fused_qkv, quantised_before=document.time.quantised_before, ported=document.time.ported,
@@ -153,9 +214,13 @@ def overheads_of(
         host=_host_work(own, document.time.host), first_token=_first_token(own, mixed),
         cpu=document.time.cpu,
         exchange=ExpertExchange(document.time.exchange.kernels, document.time.exchange.gathered),
-        scheduler=document.scheduler,
+        all_reduce=NO_FUSED_ALL_REDUCE if fused is None else FusedAllReduce(fused.kernels, fused.up_to_mib),
+        scheduler=document.scheduler, hosts={way: _host_work(own, way) for way in own.get("host", {})},
     )  # fmt: skip
 
+
+HOST_NAMES = ("step_us", "sequence_us", "launch_us", "whole_launch_us")
+"""The numbers of the host's work in calibrations, in the order of `HostWork`."""
 
 USUAL_HOST = HostWork((5e-4, 1.5e-4, 2e-3), (1e-5, 0.0, 5e-5))
 """Of a serving engine of which no runs are known: half a millisecond a step, and ten microseconds a sequence."""
@@ -175,7 +240,7 @@ def _host_work(own: JsonMapping, way: str) -> HostWork:
     found = own.get("host", {}).get(way)
     if found is None:
         return USUAL_HOST
-    return HostWork(*(_seconds(found.get(name, (0.0, 0.0, 0.0))) for name in ("step_us", "sequence_us", "launch_us")))
+    return HostWork(*(_seconds(found.get(name, (0.0, 0.0, 0.0))) for name in HOST_NAMES))
 
 
 def _seconds(span_us: Sequence[float]) -> Span:

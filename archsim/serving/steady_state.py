@@ -29,7 +29,7 @@ from archsim.base.number import Num
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.workload import Workload, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
-from archsim.engines.overhead import FIRST_TOKEN, FirstToken
+from archsim.engines.overhead import FIRST_TOKEN, NO_FLAGS, FirstToken, ServerFlags
 from archsim.graph.step import Step
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -57,8 +57,8 @@ class ServedLoad:
     read and not computed. one_length: whether all requests are of exactly these lengths, not of such a mean.
     source_len: tokens of each source where it is not as long as the prompt. step_tokens: of one step at most; 0: all.
     ahead: steps that are scheduled while the one before them runs. before: what encoders of images or sounds take with
-    each prompt. prompt_graphs: tokens beyond which a step with
-    prompts waits for its launches; 0: none does.
+    each prompt. prompt_graphs: tokens beyond which a step with prompts waits for its launches; 0: none does.
+    held_steps: as of `ServerFlags`.
     """
 
     concurrency: int
@@ -78,6 +78,7 @@ class ServedLoad:
     ahead: int = 0
     prompt_graphs: int = 0
     before: Duration | None = None
+    held_steps: int = 0
 
     @property
     def per_replica(self) -> float:
@@ -165,6 +166,14 @@ class ServedLoad:
             return others / cycle
         elsewhere = 1 + self.ahead * self._apart(cycle)  # with its own prompt, or while that waits, in steps of decodes
         return others * max(1 - elsewhere / cycle, 0.0) / max(self.answers - 1, 1)
+
+    @property
+    def steps_held(self) -> float:
+        """Steps of decodes that a prompt lets pass on average where prompts are held back: the first one in line
+        `held_steps` of them, those that come meanwhile half as many.
+        """
+        more = self.held_steps * self.per_replica / self.cycle
+        return self.held_steps * (1 + more / 2) / (1 + more)
 
     @property
     def together(self) -> int:
@@ -259,17 +268,18 @@ def steady(
     model: Model, hardware: Hardware, *, concurrency: int, input_len: int, output_len: int, tp: int = 1, pp: int = 1,
     ep: int = 1, dp: int = 1, weights: str | None = None, kv_cache_dtype: str | None = None,
     engine: str = DEFAULT_ENGINE, most_running: float | None = None, formats: Formats | None = None,
-    store: Store | None = None, one_length: bool = False,
+    store: Store | None = None, one_length: bool = False, flags: ServerFlags = NO_FLAGS,
 ) -> SteadyState:  # fmt: skip
     """The steady state of `concurrency` requests of such a mean length. most_running: requests that the cache or the
-    scheduler lets run at the same time; the rest wait. one_length: as of a `ServedLoad`. Raises UsageError,
-    InvalidPlan.
+    scheduler lets run at the same time; the rest wait. one_length: as of a `ServedLoad`. flags: of the server. Raises
+    UsageError, InvalidPlan.
     """
     checked_workload(concurrency, input_len, output_len)
     plan = Plan(tp=tp, pp=pp, ep=ep, dp=dp, engine=choose_engine(engine).rules.name)
     check_degrees(model, plan)
     formats = formats or choose_formats(model, weights, kv_cache_dtype, engine=engine)
-    pricer = StepPricer.of(model, hardware, formats, engine_overheads(engine, store), plan, store=store)
+    overheads = engine_overheads(engine, store).started_with(flags)
+    pricer = StepPricer.of(model, hardware, formats, overheads, plan, store=store)
     return steady_state_of(pricer, concurrency, input_len, output_len, most_running, one_length=one_length)
 
 
@@ -302,6 +312,7 @@ def served_load(
         first_token=pricer.overheads.first_token, step_tokens=pricer.prompt_cut if pricer.plan.pp == 1 else 0,
         ahead=pricer.overheads.scheduled_ahead,
         prompt_graphs=pricer.prompt_graphs if pricer.overheads.host.launch_s[0] else 0,
+        held_steps=pricer.overheads.flags.held_steps,
     )  # fmt: skip
 
 
@@ -413,7 +424,7 @@ def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> D
     def first(step_s: float, prompt_s: float) -> float:
         """The own turn, E[t²] / 2E[t] over steps with and without a prompt before it, and the line's share."""
         mean, square = (share * prompt_s**n + (1 - share) * step_s**n for n in (1, 2))
-        own = prompt_s + (square / mean / 2 if requests > 1 else 0.0)
+        own = prompt_s + (square / mean / 2 if requests > 1 else 0.0) + load.steps_held * step_s
         line = max(prompt_s * (requests + 1) / 2, own)
         return front_s + own + (line - own) * shown.line + others * prompt_s
 

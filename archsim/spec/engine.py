@@ -302,14 +302,26 @@ class Exchange(EngineSection):
     gathered: int = Field(default=0, ge=0)
 
 
+class FusedAllReduce(EngineSection):
+    """All-reduces of activations that run in one kernel with the norm behind them. kernels: the engine whose measured
+    all-reduces stand for it. up_to_mib: by compute capability and ranks, MiB of a rank's tensor up to which it runs;
+    beyond, and on other devices, the engine's own all-reduce does.
+    """
+
+    kernels: str
+    up_to_mib: dict[str, dict[int, Annotated[float, Field(gt=0)]]]
+
+
 class Time(EngineSection):
     """What decides the time of a step beside the model and the device.
 
     kernels: the engine whose measured kernels stand for this one's. accumulate: what its products of 16-bit operands
     add up in. fused_qkv: linear layers that read one activation (QKV, gate and up) are one GEMM. launch_us: host
     microseconds per kernel launch where steps are not captured as a CUDA graph (0: captured). quantised_before: by
-    weight format, what writes a product's activations in that format: the `passes` before it (norms, activations),
-    attention as well (`all`), or a `kernel` of its own, as in formats that are not named. ported: by weight format as
+    weight format, under its own name or the one that kernel tables have for all of its kind, what writes a product's
+    activations in that format: the `passes` before it (norms, activations), attention as well (`all`), a kernel that
+    finds a scale for each of its `rows`, or the `kernel` that tables time with products, as of formats that are not
+    named. ported: by weight format as
     kernel tables name it, the engine that its kernels were taken from, whose runs stand for them. experts_also: by
     format of experts as kernel tables name it, further formats there whose kernels run such experts as well, with other
     scales. int8_alone: vendors on whose devices with int8 products quantised weights are multiplied in int8 for any
@@ -318,21 +330,23 @@ class Time(EngineSection):
     calibrate` fits the host's work per step for each, and versions that share it share the numbers. None is ever
     borrowed from another way. Empty: nothing is known of it. cpu: how it runs a graph on a processor: operator by
     operator (`eager`), with row-wise functions as one kernel each (`compiled`), or as on any other device (empty).
-    exchange: how tokens reach experts on other ranks. fits: kernel classes that it fits to whole runs. The fitted
-    numbers lie in `hardware/calibration/engines.yaml`.
+    exchange: how tokens reach experts on other ranks. all_reduce: which sums over ranks run in one kernel with the
+    norm. fits: kernel classes that it fits to whole runs. The fitted numbers lie in
+    `hardware/calibration/engines.yaml`.
     """
 
     kernels: str
     accumulate: Literal["fp16", "fp32"] = "fp32"
     fused_qkv: bool = True
     launch_us: float = Field(default=0.0, ge=0)
-    quantised_before: dict[str, Literal["kernel", "passes", "all"]] = Field(default_factory=dict)
+    quantised_before: dict[str, Literal["kernel", "rows", "passes", "all"]] = Field(default_factory=dict)
     ported: dict[str, str] = Field(default_factory=dict)
     experts_also: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     int8_alone: tuple[str, ...] = ()
     host: str = ""
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: Exchange = Field(default_factory=Exchange)
+    all_reduce: FusedAllReduce | None = None
     fits: tuple[KernelPrior, ...] = ()
 
 

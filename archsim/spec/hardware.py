@@ -210,12 +210,14 @@ class Hardware(Displayed, Document):
         """The dense peak for matrix products of a dtype, on the fastest unit that accumulates in fp32.
 
         A dtype that the device lacks goes to its `fallback`, then to the next wider dtype it has; the result
-        says so. `fp4/bf16` is the first where the device has units for it, else the second: weights that are unpacked
-        there. Raises UsageError E121 for an unknown dtype or a device without any wide enough peak.
+        says so. `fp8@fp4/bf16` is the first where the device has units for the second, which take operands as wide as
+        the first too; else the third: weights that are unpacked there. Raises UsageError E121 for an unknown dtype or a
+        device without any wide enough peak.
         """
-        units, _, unpacked = dtype.partition("/")
+        narrow, _, unpacked = dtype.partition("/")
         if unpacked:
-            return self.peak_flops(units if units in map(str, self.compute.peak) else unpacked)
+            rate, _, units = narrow.partition("@")
+            return self.peak_flops(rate if (units or rate) in map(str, self.compute.peak) else unpacked)
         if dtype not in WIDER:
             raise UsageError(f"no dtype named `{dtype}`", code="E121", hints=[f"known: {', '.join(WIDER)}"])
         entries: dict[str, UnitPeaks] = {str(name): entry for name, entry in self.compute.peak.items()}

@@ -2,7 +2,8 @@
 
 1. Linear layers that read the same activation are one GEMM (QKV, gate and up), since engines store their weights side
    by side.
-2. All expert GEMMs of a layer are one grouped GEMM, which also deals out the rows that the router has chosen.
+2. All expert GEMMs of a layer are one grouped GEMM, which also deals out the rows that the router has chosen, and
+   applies the activation between its products.
 3. Elementwise ops fuse into the preceding GEMM; norms, activations, RoPE and top-k are kernels of their own.
 4. Products of one matrix per head (latent attention's absorption) are batched products; attention in which all tokens
    of a sequence see each other, without a cache, is an encoder's.
@@ -161,7 +162,9 @@ def fused_call(
     elif len(main) == 1 and main[0].kernel_class == "gemm":
         main = [_with_epilogue(main[0], together, moved, passes)]
     if main and together[0].product is not None:
-        main = [_with_quantising(call, together, rules.quantised_before, roles.attended) for call in main]
+        by = [_quantised_by(call, together, rules, roles.attended) for call in main]
+        passes += [_rows_quantised(call) for call, how in zip(main, by, strict=True) if how == "rows"]
+        main = [_with_quantising(call, how) for call, how in zip(main, by, strict=True)]
         main = [_after_exchange(call, together, rules.exchange, roles.ranks) for call in main]
     return FusedCall(members, main, passes)
 
@@ -293,18 +296,31 @@ def _with_epilogue(call: KernelCall, kernels: list[Kernel], moved: Traffic, pass
     return call._replace(dims={**call.dims, "epilogue_bytes": maximum(moved.act - own, 0)})
 
 
-def _with_quantising(
-    call: KernelCall, kernels: list[Kernel], quantised_before: Mapping[str, str], attended: set[str]
-) -> KernelCall:
-    """A GEMM with the pass that writes its activations in the product's format, where nothing before it does. attended:
-    what attention and scans write.
+def _quantised_by(call: KernelCall, kernels: list[Kernel], rules: CallRules, attended: set[str]) -> str:
+    """What writes the activations of a GEMM in the product's format: nothing, a `kernel` of its own, one that finds a
+    scale for each of their `rows`, or what comes `before`. The engine's document says it of the weights' format, whose
+    scheme decides it, or of all formats that tables have one word for. attended: what attention and scans write.
     """
     product = product_of(kernels[0])
     if call.kernel_class != "gemm" or product is None or not STORED[call.dtype].quantises:
-        return call
-    before = quantised_before.get(call.dtype)
-    done = before == "all" or (before == "passes" and operand_of(product).tensor.name not in attended)
-    return call if done else call._replace(dims={**call.dims, "quantise": 1})
+        return ""
+    weight, known = weight_of(product), rules.quantised_before
+    by = known.get(call.dtype if weight is None else weight.tensor.format.name) or known.get(call.dtype, "kernel")
+    if by == "passes":
+        return "kernel" if operand_of(product).tensor.name in attended else "before"
+    return "before" if by == "all" else by
+
+
+def _rows_quantised(call: KernelCall) -> KernelCall:
+    """The pass that finds a scale for each row of a GEMM's activations and writes them with it."""
+    return KernelCall("quantize", "fp8", dims={"m": call.dims["m"], "n": call.dims["k"]})
+
+
+def _with_quantising(call: KernelCall, by: str) -> KernelCall:
+    """A GEMM with the pass that writes its activations in the product's format, where tables time it with the GEMM. by:
+    as of `_quantised_by`.
+    """
+    return call._replace(dims={**call.dims, "quantise": 1}) if by == "kernel" else call
 
 
 def _experts(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates) -> KernelCall:
@@ -676,7 +692,11 @@ def elementwise_calls(kernels: list[Kernel], normed: Set[str] = frozenset()) -> 
     if kernels[0].kind or (product is not None and product.fn == CONVOLUTION):  # which activates what it writes
         return []
     alone = [
-        op for kernel in kernels for op in kernel.ops if _runs_alone(op) and op.writes[0].tensor.name not in normed
+        op
+        for kernel in kernels
+        if not _of_experts(kernel)
+        for op in kernel.ops
+        if _runs_alone(op) and op.writes[0].tensor.name not in normed
     ]
     if not alone or any("keeps" in op.attrs for op in kernels[0].ops):  # scores, weighted and summed as they are made
         return []
@@ -690,6 +710,13 @@ def elementwise_calls(kernels: list[Kernel], normed: Set[str] = frozenset()) -> 
                     names.add(use.tensor.name)
                     sizes[side] = sizes[side] + nbytes(use)
     return [KernelCall("elementwise", dims={"read_bytes": r, "write_bytes": w}) for r, w in sides.values()]
+
+
+def _of_experts(kernel: Kernel) -> bool:
+    """Whether a kernel is part of the grouped one of experts, whose tables hold the activation between its products."""
+    product = product_of(kernel)
+    weight = None if product is None else weight_of(product)
+    return weight is not None and weight.tensor.role == "expert"
 
 
 def _runs_alone(op: Op) -> bool:
@@ -718,9 +745,10 @@ def table_dtype(stored: Format, machine: DeviceRates) -> str:
     if computed == "int8":
         return "int8_block" if max(stored.block) > 1 else "w8a8_sq"
     if computed == "fp8":
-        return "fp8_block" if min(stored.block) > 1 else "fp8" if stored.bits > 6.5 else _four_bits(stored)
+        eight = "fp8_block" if min(stored.block) > 1 else "fp8"
+        return eight if stored.bits > 6.5 else _four_bits(stored, "w4a8_mxfp4_mxfp8")
     return "nvfp4" if stored.block[0] == 16 else "mxfp4"  # which the device may also multiply in wider formats
 
 
-def _four_bits(stored: Format) -> str:
-    return "w4a16_mxfp4" if stored.block[0] == 32 and stored.scales == 1 else "int4_wo"
+def _four_bits(stored: Format, activations: str = "w4a16_mxfp4") -> str:
+    return activations if stored.block[0] == 32 and stored.scales == 1 else "int4_wo"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import lru_cache
 from statistics import median
 from typing import Any
 
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, as_list, column, exp, maximum, minimum, pick
+from archsim.engines.overhead import NO_FUSED_ALL_REDUCE, FusedAllReduce, FusedSums
 from archsim.spec.hardware import Hardware
 from archsim.timing.architecture import ArchitectureFit, architecture_fit
 from archsim.timing.calibration import (
@@ -69,6 +70,11 @@ WIDE = ("bf16", "fp32")
 MULTIPLIED_AS = {"mxfp4": ("mxfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8")}
 """Formats of kernel tables that weights of one stored format are multiplied in, as the implementation goes."""
 
+ALL_REDUCE = "engine_all_reduce"
+"""The class of kernels that `all_reduce` is about."""
+
+MIB = 2**20
+
 EXPERTS = "moe"
 """The class of kernels that `experts_also` is about."""
 
@@ -120,7 +126,8 @@ class Timer:
     """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations.
     own: the engine itself, where the tables of `engine` stand for it and its own runs for some of its kernels. ported:
     by format, the engine whose runs stand for its kernels instead. experts_also: as in the engine's document.
-    int8_alone: whether the engine multiplies quantised weights in int8 here for any number of rows. memo, lattices:
+    int8_alone: whether the engine multiplies quantised weights in int8 here for any number of rows. all_reduce: as in
+    the engine's document. memo, lattices:
     what is kept of the device: times of calls, and what kinds of calls cannot fall below.
     """
 
@@ -135,6 +142,7 @@ class Timer:
     ported: Mapping[str, str] = field(default_factory=dict)
     experts_also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     int8_alone: bool = False
+    all_reduce: FusedSums = ("", ())
 
     def once(self, call: KernelCall) -> Duration:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
@@ -175,7 +183,8 @@ class Timer:
         """All that a call's time follows from on one device."""
         return (
             self.engine, self.ported.get(call.dtype, self.own), self.version, self.machine.accumulate,
-            self.int8_alone, call.kernel_class, call.dtype, call.kv_dtype, call.kernel, *call.dims.items(),
+            self.int8_alone, self.all_reduce, call.kernel_class, call.dtype, call.kv_dtype, call.kernel,
+            *call.dims.items(),
         )  # fmt: skip
 
     def _remember(self, times: Mapping[Any, Duration]) -> None:
@@ -222,6 +231,29 @@ class Timer:
             return self.time(model.as_general(call))
         call = model.prepare(call)
         fits = self.choose(model, call)
+        best = self._fastest(model, call, fits)
+        if self._carries_cache_over(call, fits):
+            wide = self._fastest(model, with_wide_cache(call), self.choose(model, with_wide_cache(call)))
+            return best.or_else(wide._replace(ideal=best.ideal), wide.expected < best.expected)
+        kernels, limits = self.all_reduce
+        if not limits or call.kernel_class != ALL_REDUCE or call.kernel:
+            return best
+        most = sum([(call.dims["n_gpus"] == ranks) * mib * MIB for ranks, mib in limits])
+        return best.or_else(self._of_other(kernels).time(call), (call.dims["bytes"] <= most) & (most > 0))
+
+    def _carries_cache_over(self, call: KernelCall, fits: Sequence[KernelFit]) -> bool:
+        """Whether a kernel reads a cache in FP8 on a device with units for it, of which another architecture's kernels
+        tell: they may have to convert what these units read as it is.
+        """
+        native = call.kv_dtype == "fp8" and "fp8" in self.machine.hardware.compute.peak and not call.kernel
+        return native and all(fit.grade in ELSEWHERE or fit.grade == "datasheet" for fit in fits)
+
+    def _of_other(self, engine: str) -> Timer:
+        """The timer of another engine's kernels on the same device."""
+        return replace(self, engine=engine, own="", version="", all_reduce=("", ()))
+
+    def _fastest(self, model: KernelModel, call: KernelCall, fits: Sequence[KernelFit]) -> Duration:
+        """The time by the fastest of several fits, those first that were measured at such extents."""
         best = self._time_by(fits[0], model, call)
         if len(fits) > 1:
             best_key = best.expected * UNABLE ** beyond_measured(fits[0], model, call)
@@ -291,6 +323,13 @@ class Timer:
         if query not in fits:
             fits[query] = implementations(self.store, query)
         return fits[query]
+
+
+def with_wide_cache(call: KernelCall) -> KernelCall:
+    """The call over a cache in 16 bits, twice as large."""
+    kept = call.dims.get("kv_bytes", 0)
+    more = {name: call.dims[name] + kept for name in ("kv_bytes", "hbm_bytes") if name in call.dims}
+    return call._replace(kv_dtype="bf16", dims={**call.dims, **more})
 
 
 def _form(call: KernelCall) -> tuple[object, ...]:
@@ -714,9 +753,11 @@ def timer(
     ported: Mapping[str, str] | None = None,
     experts_also: Mapping[str, tuple[str, ...]] | None = None,
     int8_alone: Collection[str] = (),
+    all_reduce: FusedAllReduce = NO_FUSED_ALL_REDUCE,
 ) -> Timer:
     """A timer for kernels of `engine` on a device; empty: of any. version: stated apart, else after the name, as in
-    tables. store: the calibrations; by default those of the data folders. own, ported, experts_also: as of `Timer`.
+    tables. store: the calibrations; by default those of the data folders. own, ported, experts_also, all_reduce: as of
+    `Timer`.
     int8_alone: vendors, as in the engine's document.
     """
     store = store or default_store()
@@ -731,4 +772,17 @@ def timer(
     )  # fmt: skip
     memo, lattices = hardware.memo.setdefault(store, ({}, {}))
     alone = hardware.vendor in int8_alone and "int8" in hardware.compute.peak
-    return Timer(device, machine, name, stated, store, memo, own, lattices, ported or {}, experts_also or {}, alone)
+    return Timer(
+        device,
+        machine,
+        name,
+        stated,
+        store,
+        memo,
+        own,
+        lattices,
+        ported or {},
+        experts_also or {},
+        alone,
+        all_reduce.on(hardware.arch.compute_capability),
+    )

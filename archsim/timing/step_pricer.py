@@ -102,7 +102,7 @@ class StepPricer:
         machine = (rates or DeviceRates(hardware)).accumulating(overheads.accumulate)
         timer = timer_of(
             hardware, overheads.kernels, machine, overheads.version, store, overheads.name, overheads.ported,
-            overheads.experts_also, overheads.int8_alone,
+            overheads.experts_also, overheads.int8_alone, overheads.all_reduce,
         )  # fmt: skip
         causal = model.architecture == "decoder"
         most = prompt_cut(overheads.scheduler, hardware, model.max_context or 0) if causal else 0

@@ -139,13 +139,13 @@ def test_a_price_is_part_of_the_answer() -> None:
     pytest.importorskip("dash")
     from archsim.ui.update import update, words_of
 
-    query = "model=gpt2-small&hw=t4&price=0.5&model2=gpt2-small&hw2=h100-sxm&price2=2.5&set2=layers.repeat%3D4"
+    query = "model=gpt2-small&hw=t4&price=0.5&model2=gpt2-small&hw2=h100-sxm&price2=1.5&set2=layers.repeat%3D4"
     shown = update(query, KNOWN, Answers(Uploads()))
     findings, sentence, cards = words_of(shown)
     assert findings == [] and "the cheapest, $" in sentence
     assert "per million output tokens" in json.dumps(cards[0].to_plotly_json(), default=str)
     second = shown.state.candidates[1]
-    assert command_of(second, shown.state.load).endswith("--price 2.5 --set layers.repeat=4")
+    assert command_of(second, shown.state.load).endswith("--price 1.5 --set layers.repeat=4")
 
 
 def test_a_rate_is_simulated() -> None:

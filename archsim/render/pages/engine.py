@@ -29,6 +29,7 @@ PEAK = {
 }
 QUANTISED = {
     "kernel": "quantised by a kernel of their own",
+    "rows": "quantised by a kernel that finds a scale for each token",
     "passes": "quantised by the norm or activation before",
     "all": "quantised by the norm, activation or attention before",
 }
