@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from archsim.accuracy.question import Run, device_of, model_of
 from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonMapping
 from archsim.base.version import version_of
 from archsim.engines.names import engine_and_version
 from archsim.engines.overhead import ServerFlags
@@ -42,7 +42,7 @@ class Launch(NamedTuple):
     whole_graph: bool = False
     held_steps: int = 0
     host: str = ""
-    all_reduce: Mapping[str, Any] = {}
+    all_reduce: JsonMapping = {}
     before: str = ""
     script: str = ""
 
@@ -56,7 +56,7 @@ class Launch(NamedTuple):
             and (not self.before or is_older(engine_and_version(run.engine)[1], self.before))
         )
 
-    def told(self, flags: ServerFlags) -> ServerFlags:
+    def server_flags(self, flags: ServerFlags) -> ServerFlags:
         """Flags with those of the script."""
         fused = self.all_reduce
         return ServerFlags(
@@ -97,7 +97,9 @@ def as_launched(run: Run) -> Run:
     for launch in launches():
         if launch.is_of(run, model, family):
             weights = launch.weights or found.weights
-            found = replace(found, kv=found.kv or launch.kv or None, weights=weights, flags=launch.told(found.flags))
+            found = replace(
+                found, kv=found.kv or launch.kv or None, weights=weights, flags=launch.server_flags(found.flags)
+            )
     return found
 
 
@@ -108,8 +110,8 @@ def launches() -> tuple[Launch, ...]:
 
 
 @cache
-def _document() -> Mapping[str, Any]:
+def _document() -> JsonMapping:
     import yaml
 
-    found: Mapping[str, Any] = yaml.safe_load(LAUNCHES.read_text("utf-8"))
+    found: JsonMapping = yaml.safe_load(LAUNCHES.read_text("utf-8"))
     return found

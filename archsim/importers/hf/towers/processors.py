@@ -5,7 +5,6 @@ preprocessor_config.json of a checkpoint says instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.importers.hf.config import Config
@@ -155,11 +154,12 @@ def image_rule(model_type: str, own: Config, around: JsonMapping) -> JsonObject 
         return {"resize": "fixed", "edge": edge, **FIXED[model_type]}
     if model_type in EDGES:
         return {"resize": "fixed", "edge": EDGES[model_type]}
-    return _of_one_family(model_type, own, patch)
+    return _of_one_family(model_type, own)
 
 
-def _of_one_family(model_type: str, own: Config, patch: Any) -> JsonObject | None:
+def _of_one_family(model_type: str, own: Config) -> JsonObject | None:
     """The rule of a family whose processor is like no other's."""
+    patch = own.first("patch_size")
     if model_type in NAVIT:
         merged = own.get("merge_kernel_size") or (2, 2)
         side = patch * merged[0]
