@@ -42,7 +42,7 @@ class Launch(NamedTuple):
     whole_graph: bool = False
     held_steps: int = 0
     host: str = ""
-    all_reduce: JsonMapping = {}
+    all_reduce: JsonMapping | None = None
     before: str = ""
     script: str = ""
 
