@@ -19,12 +19,16 @@ T = TypeVar("T")
 REMEMBERED_GRAPHS = 64
 """Graphs of one model that are kept: a plan search asks for few steps on many plans."""
 
+REMEMBERED_ARRAYS = 8
+"""Of steps of arrays, which take megabytes each and are seldom asked for again."""
+
 REMEMBERED_MODELS = 4
 """Models, each in its formats, whose graphs are kept from one question to the next."""
 
 
 class StepMemo(Generic[T]):
-    """Results by step and plan, at most `size` of them; the one unused for longest goes first.
+    """Results by step and plan, at most `size` of them, and a few of steps of arrays; the one unused for longest goes
+    first.
 
     Steps of arrays have no hash: they are told apart by identity.
     """
@@ -32,19 +36,21 @@ class StepMemo(Generic[T]):
     def __init__(self, size: int) -> None:
         self.size = size
         self.known: OrderedDict[Hashable, tuple[Step, T]] = OrderedDict()
+        self.arrays: OrderedDict[Hashable, tuple[Step, T]] = OrderedDict()
 
     def get(self, step: Step, plan: Hashable, make: Callable[[], T]) -> T:
         """The result for a step on a plan, made where it is not known."""
         key: Hashable = (step, step.kinds, plan)  # 4 == 4.0, and counts of whole numbers are whole
+        kept, size = self.known, self.size
         try:
-            found = self.known.pop(key, None)
+            found = kept.pop(key, None)
         except TypeError:  # arrays have no hash
-            key = (id(step), plan)
-            found = self.known.pop(key, None)
+            key, kept, size = (id(step), plan), self.arrays, min(size, REMEMBERED_ARRAYS)
+            found = kept.pop(key, None)
         found = found or (step, make())
-        self.known[key] = found
-        if len(self.known) > self.size:
-            self.known.popitem(last=False)
+        kept[key] = found
+        if len(kept) > size:
+            kept.popitem(last=False)
         return found[1]
 
 

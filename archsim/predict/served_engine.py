@@ -104,7 +104,7 @@ class Pools:
 Tables = LastUsed[int, StepTimes]
 """Times of steps, by the tokens of a sequence that they reach to."""
 
-REACHES = 3
+REACHES = 2
 """Tables of one server that are kept."""
 
 LARGEST_STEP = 1 << 18

@@ -62,7 +62,7 @@ TASK_REQUESTS = 100_000
 
 DEFAULT_REQUESTS = 4000
 
-MOST_SERVERS, MOST_TABLES = 16, 2
+MOST_SERVERS, MOST_TABLES = 4, 2
 """Servers that a process keeps, and those of which it keeps tables of steps, of some megabytes each."""
 
 
@@ -142,13 +142,15 @@ def parse_scenarios(
 
 
 def by_server(scenarios: Sequence[Scenario]) -> list[Scenario]:
-    """Scenarios of one server after another, servers and their scenarios as they come: tables of steps, which take
-    longer to make than a short load to run, are made once.
+    """Scenarios of one server after another, those of one server by their lengths, all else as they come: tables of
+    steps, which take longer to make than a short load to run, are made once, and few are there at a time.
     """
-    alike: dict[tuple[str, str, str], list[Scenario]] = {}
+    alike: dict[tuple[str, str, str], dict[str, list[Scenario]]] = {}
     for scenario in scenarios:
-        alike.setdefault(scenario.server, []).append(scenario)
-    return [scenario for group in alike.values() for scenario in group]
+        asked = scenario.asked
+        lengths = str((asked.get("input_len"), asked.get("output_len")))
+        alike.setdefault(scenario.server, {}).setdefault(lengths, []).append(scenario)
+    return [scenario for group in alike.values() for some in group.values() for scenario in some]
 
 
 def tasks(scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, ...]]:
