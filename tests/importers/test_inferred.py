@@ -102,6 +102,30 @@ def test_nor_for_one_of_experts_or_latent_attention(config: dict[str, Any], key:
         ({"rope_scaling": {"type": "clex", "max_factor": 16}}, "unknown scaling 'clex'"),
         ({"architectures": ["MineForImageGeneration"]}, "does not name a language model"),
         ({"architectures": None}, "does not name a language model"),
+        ({"architectures": ["KForMaskedLM"]}, "does not name a language model that predicts tokens"),
+        ({"hidden_act": "relu2"}, "`hidden_act`: 'relu2' does not say"),  # of two matrices in Arcee's models
+        ({"hidden_act": "gelu"}, "`hidden_act`: 'gelu' does not say"),
+        ({"total_ut_steps": 4}, "`total_ut_steps`"),  # Ouro's layers run so many times
+        ({"is_causal": False}, "`is_causal`"),
+        ({"is_encoder_decoder": True}, "`is_encoder_decoder`"),
+        ({"use_glu": False}, "`use_glu`"),
+        ({"gated_mlp": False}, "`gated_mlp`"),
+        ({"use_rope": False}, "`use_rope`"),
+        ({"use_swa": True}, "`use_swa`"),
+        ({"mixer": "gdn"}, "`mixer`"),
+        ({"capacity": 0.5}, "`capacity`"),
+        ({"hidden_size": 66}, "not a multiple of 4, and no `head_dim`"),
+        ({"tie_word_embeddings": "false"}, "neither true nor false"),
+        ({"tie_word_embeddings": None}, "`tie_word_embeddings`: missing"),
+        ({**EXPERTS, "use_moe": "false"}, "neither true nor false"),
+        ({**EXPERTS, "num_experts": 16}, "`num_experts`: 16 is not what `n_routed_experts` says"),
+        ({**EXPERTS, "moe_top_k": 4}, "`moe_top_k`: 4 is not what `num_experts_per_tok` says"),
+        ({**EXPERTS, "n_shared_experts": 1, "num_shared_experts": 2}, "`num_shared_experts`: 2 is not what"),
+        ({**EXPERTS, "n_shared_experts": -1}, "-1 is not a positive whole number"),
+        (
+            {"sliding_window": 64, "use_sliding_window": False, "layer_types": ["sliding_attention"] * 2},
+            "`use_sliding_window`: false, but",
+        ),
     ],
 )
 def test_what_could_be_a_part_of_its_own_is_refused_by_name(more: dict[str, Any], said: str) -> None:
@@ -121,6 +145,22 @@ def test_what_is_switched_off_or_of_no_part_changes_nothing() -> None:
         {"kind": "sliding", "window": 64},
         None,
     ]
+
+
+def test_the_format_of_the_cache_is_read_as_of_a_known_type() -> None:
+    """Which compressed-tensors states beside the weights."""
+    weights = {"num_bits": 8, "type": "float", "strategy": "tensor"}
+    stated = {"quant_method": "compressed-tensors", "format": "float-quantized", "kv_cache_scheme": weights,
+              "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}  # fmt: skip
+    known = {k: v for k, v in DENSE.items() if k != "auto_map"} | {"model_type": "llama"}
+    found = from_config(DENSE | {"quantization_config": stated})
+    assert found["kv_cache"] == from_config(known | {"quantization_config": stated})["kv_cache"]
+
+
+def test_lengths_and_seeds_change_nothing() -> None:
+    """Under any of their usual names."""
+    lengths = {"max_seq_len": 9, "model_max_length": 9, "max_sequence_length": 9, "context_length": 9, "seed": 1}
+    assert params(DENSE | lengths) == params(DENSE)
 
 
 def test_a_type_that_transformers_has_is_not_guessed_at() -> None:

@@ -213,13 +213,17 @@ def _document(text: JsonMapping, model_type: str, its_class: bool) -> JsonObject
     c.skip("is_encoder_decoder", "tie_word_embeddings", "tie_encoder_decoder")
     c.skip(*(key for pair in renamed.items() if c.read & set(pair) for key in pair))
     _whole_heads(c, document)
-    stored, rules = weights(c)
-    unread = c.unread()
+    stored = _stored(c)
     _refuse_unknown(c, model_type, its_class)
-    unused = {"unused": list(unread)} if unread else {}
-    cache = stated_cache(c)
+    return {**document, **stored}
+
+
+def _stored(c: Config) -> JsonObject:
+    """Formats of weights and cache, what gives tensors others, and the keys that nobody read."""
+    stored, rules = weights(c)
+    cache, unread = stated_cache(c), c.unread()
     caches = {"kv_cache": cache} if cache is not None else {}
-    return {**document, "weights": stored, **caches, **unused, "rules": rules}
+    return {"weights": stored, **caches, **({"unused": list(unread)} if unread else {}), "rules": rules}
 
 
 def _from_fields(text: JsonMapping, model_type: str) -> JsonObject:
@@ -230,14 +234,12 @@ def _from_fields(text: JsonMapping, model_type: str) -> JsonObject:
     except SpecError as error:
         raise _unknown_type(model_type, f", and its fields do not say enough: {error.message}") from None
     c.skip("tie_word_embeddings")
-    stored, rules = weights(c)
-    unread = c.unread()
-    unknown = [key for key, value in unread.items() if not inferred.ignorable(key, value)]
+    stored = _stored(c)
+    unknown = [key for key, value in c.unread().items() if not inferred.ignorable(key, value)]
     if unknown:
         listed = ", ".join(quote(key) for key in unknown)
         raise _unknown_type(model_type, f", and its config has keys that could be parts of their own: {listed}")
-    read_as = {"read_as": inferred.what_it_is_read_as(model_type, document)}
-    return {**document, "weights": stored, **read_as, **({"unused": list(unread)} if unread else {}), "rules": rules}
+    return {**document, **stored, "read_as": inferred.what_it_is_read_as(model_type, document)}
 
 
 def _refuse_unknown(c: Config, model_type: str, its_class: bool) -> None:

@@ -4,9 +4,11 @@ that LLaMA began: RMSNorm, rotary positions, gated feed-forward layers, experts 
 
 from __future__ import annotations
 
+import re
+
 from archsim.base.diagnostics import quote
 from archsim.base.json_types import JsonMapping, JsonObject
-from archsim.importers.hf.class_keys import HARMLESS_NAMES, LANGUAGE, STRICT, adds_nothing
+from archsim.importers.hf.class_keys import HARMLESS_NAMES, STRICT
 from archsim.importers.hf.config import Config, quote_value
 from archsim.importers.hf.families.deepseek import latent
 from archsim.importers.hf.families.llama import biased, gated, layers, rotary
@@ -22,6 +24,10 @@ LATENT = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
 EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
 ROUTED = ("moe_intermediate_size",)
 TOP_K = ("num_experts_per_tok", "moe_topk", "moe_top_k")
+SHARED = ("n_shared_experts", "num_shared_experts")
+SCALES = ("routed_scaling_factor", "router_scaling_factor")
+SCORES = ("scoring_func", "score_function", "router_score_func")
+SWITCHES = ("tie_word_embeddings", "attention_bias", "mlp_bias", "use_moe", "use_mla", "use_sliding_window")
 POSITIONS = ("rope_theta", "rope_parameters", "rope_scaling")
 
 DEFAULTS: JsonMapping = {
@@ -29,6 +35,20 @@ DEFAULTS: JsonMapping = {
     "routed_scaling_factor": 1.0, "first_k_dense_replace": 0, "num_nextn_predict_layers": 0, "norm_topk_prob": True,
 }  # fmt: skip
 """Values that are no size, and those that switch something on which such a file lacks."""
+
+DECODERS = re.compile(r"(ForCausalLM|ForConditionalGeneration|LMHeadModel)$")
+"""Classes that predict the next token; others (`ForMaskedLM`) may see all tokens."""
+
+GATED_ACTS = ("silu", "swish")
+"""Activations of gated layers alone; GELU and the squares of ReLU are also those of layers of two matrices."""
+
+TAKEN_FOR_GRANTED = re.compile(
+    r"causal|glu|(^|_)gated_(mlp|ffn)|(mlp|ffn)_gated?$|decoder|^(use_)?(rope|rotary\w*|rms_?norm|pre_?norm|lm_head)$"
+)
+"""Keys of what the reading supposes, which a file may switch off."""
+
+LENGTHS = re.compile(r"^(model_)?(max_)?(seq(uence)?|context|ctx)?_?(len|length)$|^n_ctx$|^(random_)?seed$")
+"""Keys of the longest sequence that a model was made for, and of training."""
 
 TIED = 4
 """The last major version of transformers that left `tie_word_embeddings` out of a file where it is true."""
@@ -41,10 +61,11 @@ def read_fields(c: Config) -> JsonObject:
     c = _tied(c)
     _architecture(c)
     _refuse_missing(c)
+    _refuse_contradictions(c)
     c.skip("rope_interleave", "max_window_layers")
     c.only("decoder_sparse_step", 1)
     norm, kinds = rmsnorm(c), _windows(c)
-    mixing = latent(c) if _is_latent(c) else rotary(c)
+    mixing = latent(c) if _is_latent(c) else rotary(_with_whole_heads(c))
     if not _is_routed(c):
         c.skip(*EXPERTS, *ROUTED, *TOP_K)
         ffn = gated(c, **biased(c, "mlp_bias", bias=True))
@@ -53,21 +74,20 @@ def read_fields(c: Config) -> JsonObject:
     router: JsonObject = {"score": _score(c)}
     if c.only("topk_method", "greedy", "group_limited_greedy", "noaux_tc") == "noaux_tc":
         router["selection_bias"] = True
-    factor = c.first("routed_scaling_factor", "router_scaling_factor")
-    shared = c.first("n_shared_experts", "num_shared_experts")
+    shared = c.count(*SHARED) if _states(c, SHARED) else c.first(*SHARED)
     changed = c.changed(
-        num_experts_per_tok=c.count(*TOP_K), n_shared_experts=shared, routed_scaling_factor=factor, **_dense_layers(c)
-    )
+        num_experts_per_tok=c.count(*TOP_K), n_shared_experts=shared, routed_scaling_factor=c.first(*SCALES),
+        **_dense_layers(c),
+    )  # fmt: skip
     named = [("" if name == "layers" else f"_{name}", own) for name, own in kinds]
     return dense_then_experts(changed, norm, mixing, router, named)
 
 
 def _score(c: Config) -> str:
     """What the router makes of its logits."""
-    keys = ("scoring_func", "score_function", "router_score_func")
-    score = str(c.first(*keys) or "softmax")
+    score = str(c.first(*SCORES) or "softmax")
     if score not in ("softmax", "sigmoid"):
-        key = next(key for key in keys if c.data.get(key))
+        key = next(key for key in SCORES if c.data.get(key))
         raise c.error(key, f"{quote_value(score)} is not supported; known: 'softmax', 'sigmoid'")
     return score
 
@@ -109,8 +129,35 @@ def _is_routed(c: Config) -> bool:
 def _architecture(c: Config) -> None:
     """Refuse classes that do not say by their names that they are language models."""
     named = c.data.get("architectures")
-    if not (isinstance(named, list) and named and all(isinstance(n, str) and LANGUAGE.search(n) for n in named)):
-        raise c.error("architectures", f"{quote_value(named)} does not name a language model")
+    if not (isinstance(named, list) and named and all(isinstance(n, str) and DECODERS.search(n) for n in named)):
+        raise c.error("architectures", f"{quote_value(named)} does not name a language model that predicts tokens")
+
+
+def _refuse_contradictions(c: Config) -> None:
+    """Refuse switches that are no booleans, one quantity under two names with two values, and an activation that does
+    not say that a feed-forward layer is gated.
+    """
+    for key in SWITCHES:
+        if not isinstance(c.data.get(key), bool | None):
+            raise c.error(key, f"{quote_value(c.data[key])} is neither true nor false")
+    for keys in (EXPERTS, TOP_K, SHARED, SCALES, SCORES):
+        stated = {key: c.data[key] for key in keys if c.data.get(key) is not None}
+        other = next((key for key, value in stated.items() if value != next(iter(stated.values()))), None)
+        if other is not None:
+            raise c.error(other, f"{quote_value(stated[other])} is not what {quote(next(iter(stated)))} says")
+    act = c.first("hidden_act", "hidden_activation")
+    if act not in GATED_ACTS:
+        raise c.error("hidden_act", f"{quote_value(act)} does not say whether feed-forward layers are gated")
+
+
+def _with_whole_heads(c: Config) -> Config:
+    """The config, whose width its heads divide where no key says how wide they are."""
+    width, n = c.count("hidden_size"), c.count("num_attention_heads")
+    if c.data.get("head_dim") is None and width % n:
+        raise c.error(
+            "num_attention_heads", f"the width {width:,} is not a multiple of {n:,}, and no `head_dim` is given"
+        )
+    return c
 
 
 def _refuse_missing(c: Config) -> None:
@@ -122,7 +169,7 @@ def _refuse_missing(c: Config) -> None:
         needed.append("intermediate_size")
     missing = [key for key in needed if c.data.get(key) is None and not (key == "q_lora_rank" and key in c.data)]
     missing += [] if any(c.data.get(key) for key in POSITIONS) else [POSITIONS[0]]
-    missing += [] if "tie_word_embeddings" in c.data else ["tie_word_embeddings"]
+    missing += ["tie_word_embeddings"] if c.data.get("tie_word_embeddings") is None else []
     if missing:
         raise c.error(missing[0], f"missing, and no class says what it is without ({', '.join(map(quote, missing))})")
 
@@ -148,6 +195,8 @@ def _windows(c: Config) -> list[Entry]:
         raise c.error("sliding_window", "without `layer_types`, it may be in any layer")
     if "sliding_attention" not in kinds:
         return [("layers", {})] * n
+    if c.get("use_sliding_window") is False:
+        raise c.error("use_sliding_window", "false, but `layer_types` has layers with a window")
     local = ("local", {"mask": sliding(c.count("sliding_window"))})
     return [local if kind == "sliding_attention" else ("global", {}) for kind in kinds]
 
@@ -164,8 +213,11 @@ def what_it_is_read_as(model_type: str, document: JsonMapping) -> str:
 
 
 def ignorable(key: str, value: object) -> bool:
-    """Whether a key that was not read changes nothing: beside code that nobody knows, only one that switches nothing
-    on, or speaks of no part and no size.
+    """Whether a key that was not read changes nothing: beside code that nobody knows, only one that switches off what
+    was not supposed, or is known to be about lengths, tokens or training. A word that nobody knows may be any part.
     """
     *outer, name = key.split(".")
-    return not (outer and outer[0] in STRICT) and bool(HARMLESS_NAMES.search(name) or adds_nothing(name, value))
+    if outer and outer[0] in STRICT:
+        return False
+    off = value in (None, False, "", []) and not (value is False and TAKEN_FOR_GRANTED.search(name))
+    return off or bool(HARMLESS_NAMES.search(name) or LENGTHS.search(name))
