@@ -10,7 +10,8 @@ from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.base.number import ceil_div
 from archsim.base.units import format_bytes
-from archsim.blocks.layer import count_layers, walk_layers
+from archsim.blocks.dispatch import Spec
+from archsim.blocks.layer import count_layers
 from archsim.blocks.stage import ConvStage, LayersStage, PatchesStage, StageSpec
 from archsim.counts.formats import Formats
 from archsim.counts.graph_counts import params
@@ -87,10 +88,21 @@ def tower_bytes(tower: Tower, formats: Formats) -> int:
 
 
 def tower_tp(tower: Tower, tp: int) -> int:
-    """Devices that share a tower: those of the plan where they divide its heads, else each holds it whole."""
-    layers = [layer for stage in _walk(tower.stages) for layer in walk_layers(getattr(stage, "layers", ()))]
-    heads = {layer.attention.n_heads for layer in layers if layer.attention is not None}
-    return tp if all(n % tp == 0 for n in heads) else 1
+    """Devices that share a tower: those of the plan where they divide the heads of each of its attentions, else each
+    holds it whole.
+    """
+    return tp if all(n % tp == 0 for n in _heads(tower.stages)) else 1
+
+
+def _heads(part: object) -> Iterator[int]:
+    """Heads of every attention in a part of a tower, in whatever stage or layer it stands."""
+    if isinstance(part, Spec):
+        if (n := getattr(part, "n_heads", None)) is not None:
+            yield n
+        part = tuple(getattr(part, name) for name in part.all_fields)
+    if isinstance(part, tuple):
+        for inside in part:
+            yield from _heads(inside)
 
 
 def _walk(stages: Iterable[StageSpec]) -> Iterator[StageSpec]:

@@ -55,8 +55,8 @@ def encoder_works(model: Model, image: str | None, audio: str | None) -> tuple[E
     """What encoders do before a prompt: of the images of a request, as in `1024x768x4`, and of its sounds, as in
     `30x4`. Raises UsageError for a model without them, or whose processor's rule is not known.
     """
-    seen: list[EncoderWork] = [ImageWork.of(model, Images.parse(image))] if image else []
-    return (*seen, SoundWork.of(model, Sounds.parse(audio))) if audio else tuple(seen)
+    seen: list[EncoderWork] = [ImageWork.of(model, Images.parse(image))] if image is not None else []
+    return (*seen, SoundWork.of(model, Sounds.parse(audio))) if audio is not None else tuple(seen)
 
 
 @dataclass(frozen=True, slots=True)

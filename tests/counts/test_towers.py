@@ -10,6 +10,8 @@ import pytest
 
 import archsim as a
 from archsim.base.errors import UsageError
+from archsim.counts.towers import tower_tp
+from archsim.spec.model import Tower
 
 CONFIG = {
     "model_type": "qwen3_vl", "tie_word_embeddings": False,
@@ -97,3 +99,21 @@ def test_an_imported_spec_keeps_its_towers(archsim: Any, config: Path, tmp_path:
     path = tmp_path / "made.yaml"
     path.write_text(archsim("import", str(config)).out)
     assert a.count(path).to_dict()["towers"] == a.count(config).to_dict()["towers"] != {}
+
+
+def test_a_tower_is_cut_by_the_heads_of_all_its_attentions() -> None:
+    """Of a grid, of a memory, and of an attention of latents without layers (KOSMOS-2), as of layers."""
+    heads = {"kind": "mha", "n_heads": 12, "d_head": 4}
+    patches = {"kind": "patches", "d": 48, "size": 14}
+    for stage in (
+        {"kind": "residual", "stages": [{"kind": "grid_attention", "n_heads": 12, "d_head": 4}]},
+        {"kind": "latents", "n": 64, "attention": heads},
+        {"kind": "memory_attention", "d": 48, "n_heads": 12, "d_conv": 11},
+        {"kind": "layers", "layers": [{"attention": heads}]},
+        {
+            "kind": "parallel",
+            "ways": [{"stages": [{"kind": "memory_attention", "d": 48, "n_heads": 12, "d_conv": 1}]}] * 2,
+        },
+    ):
+        tower = Tower.model_validate({"name": "vision", "stages": [patches, stage]})
+        assert (tower_tp(tower, 4), tower_tp(tower, 8)) == (4, 1), stage["kind"]

@@ -163,3 +163,34 @@ def test_a_file_beside_the_config_says_how_many_tiles(tmp_path: Path) -> None:
         found = {"towers": [stages("vision", OWN.get(family, {}), CONFIG.get(family, {}), family, 64)]}
         tower = Tower.model_validate(with_processor(found, processor, family)["towers"][0])
         assert work_of(tower, Images(2000, 2000)).tokens == tokens, family
+
+
+def stated_by(processor: dict[str, Any], family: str, width: int, height: int) -> int:
+    """Tokens of an image where the file of the processor says so."""
+    found = stages("vision", OWN.get(family, {}), CONFIG.get(family, {}), family, 4096)
+    document = with_processor({"towers": [found]}, processor, family)
+    return work_of(Tower.model_validate(document["towers"][0]), Images(width, height)).tokens
+
+
+@pytest.mark.parametrize(("family", "tokens"), [("idefics3", 169 + 3), ("smolvlm", 64 + 3), ("lfm2_vl", 12 * 21 + 2)])
+def test_a_processor_that_does_not_cut_images_gives_the_whole_one_alone(family: str, tokens: int) -> None:
+    """`do_image_splitting`: Idefics 3 then writes three tokens around it; LFM2-VL's is of 12 x 21 vectors."""
+    assert stated_by({"do_image_splitting": False}, family, 1920, 1080) == tokens
+    assert stated_by({"do_image_splitting": True}, family, 1920, 1080) > tokens
+
+
+def test_cutting_that_the_processor_itself_asks_for_is_not_switched_off() -> None:
+    """InternVL's and Aya's ask their image processors for it, whatever the file of these says."""
+    assert stated_by({"crop_to_patches": False}, "internvl", 1920, 1080) == work_of(
+        tower_of("internvl"), Images(1920, 1080)
+    ).tokens  # fmt: skip
+
+
+def test_vectors_of_an_image_that_a_processor_states() -> None:
+    """Gemma 4's `max_soft_tokens`; LFM2-VL's tokens, beyond twice which an image is cut; no others have such limits."""
+    assert 560 < stated_by({"max_soft_tokens": 1120}, "gemma4", 1920, 1080) <= 1120
+    assert stated_by({"max_image_tokens": 512}, "lfm2_vl", 640, 480) == 20 * 15 + 2
+    assert stated_by({"max_image_tokens": 128}, "lfm2_vl", 640, 480) > 1000  # cut
+    for odd in ({"max_image_tokens": 5}, {"max_num_patches": 5}):
+        assert stated_by(odd, "llava", 640, 480) == 576
+        assert stated_by({"max_num_patches": 5}, "gemma4", 640, 480) == stated_by({}, "gemma4", 640, 480)

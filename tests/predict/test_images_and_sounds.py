@@ -9,6 +9,7 @@ import pytest
 
 import archsim as a
 from archsim.base.errors import UsageError
+from archsim.predict.encoder import encoder_works
 from archsim.predict.estimate import pricer_for
 from archsim.serving.steady_state import steady_state_of
 
@@ -98,3 +99,10 @@ def test_energy_is_of_the_encoder_too(concurrency: int | None) -> None:
         assert limited.serving.encoder is not None and seen.serving.encoder is not None
         assert limited.serving.encoder.expected > seen.serving.encoder.expected
         assert limited.serving.tokens_per_s < seen.serving.tokens_per_s
+
+
+@pytest.mark.parametrize("given", [{"image": ""}, {"audio": ""}, {"image": " "}])
+def test_an_empty_size_is_no_image_left_out(given: dict[str, str]) -> None:
+    """It is refused like any other that is none."""
+    with pytest.raises(UsageError, match="1024x768|seconds of audio"):
+        encoder_works(a.load_model("gemma4-e4b"), given.get("image"), given.get("audio"))

@@ -79,16 +79,17 @@ PHI4: JsonMapping = {"choose": "cover", "most": 36, "always": True, "marks": 1,
                      "join": {"cut": "behind", "patch": 1, "whole_rows": True}}  # fmt: skip
 NEXT: JsonMapping = {"choose": "listed", "always": True, "join": {"cut": "both_ends"}, "image_grid_pinpoints":
                      [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]}  # fmt: skip
+SIDES_OF_IDEFICS: JsonMapping = {"choose": "sides", "most": 4, "marks": 4, "alone": 3, "per_tile": 2, "between_rows": 1}
 TILES: Mapping[str, JsonMapping] = {
     "internvl": {"choose": "closest", "most": 12, "marks": 2},
     "internvl_chat": {"choose": "closest", "most": 12, "marks": 2},
     "aya_vision": {"choose": "closest", "most": 12, "marks": 3, "per_tile": 1},
     "cohere2_vision": {"choose": "fits", "most": 12, "marks": 2, "per_picture": 1},
     "llama4": {"choose": "fits", "most": 16, "marks": 3, "per_tile": 1},
-    "idefics3": {"choose": "sides", "most": 4, "marks": 4, "per_tile": 2, "between_rows": 1},
-    "smolvlm": {"choose": "sides", "most": 4, "marks": 4, "per_tile": 2, "between_rows": 1},
-    "modernvbert": {"choose": "sides", "most": 4, "marks": 4, "per_tile": 2, "between_rows": 1},
-    "ultravbert": {"choose": "sides", "most": 6, "in_all": 27, "marks": 4, "per_tile": 2, "between_rows": 1},
+    "idefics3": SIDES_OF_IDEFICS,
+    "smolvlm": SIDES_OF_IDEFICS,
+    "modernvbert": SIDES_OF_IDEFICS,
+    "ultravbert": {**SIDES_OF_IDEFICS, "most": 6, "in_all": 27},
     "qianfan_ocr": {"choose": "closest", "most": 12, "marks": 2},
     "granite_docling": {"choose": "closest", "most": 32, "longest": 16, "marks": 4, "alone": 3, "per_tile": 2,
                         "between_rows": 1},
@@ -286,17 +287,40 @@ def _as_stated(rule: JsonMapping, processor: JsonMapping, model_type: str) -> Js
     if rule["resize"] == "longest":
         return {**rule, **_counts({"edge": edges.get("longest_edge")})}
     if rule["resize"] == "tiles":
-        stated = {name: processor.get(key) for key, name in TILE_KEYS.items() if key in processor}
-        return {**rule, "tiles": {**rule["tiles"], **_counts(stated)}}
+        return _tiles_as_stated(_with_tokens(rule, processor), processor)
     if model_type in CUT_ON_REQUEST and processor.get("crop_to_patches"):
         edge = _counts({"edge": edges.get("height")}).get("edge", rule["edge"])
         most = _counts({"most": processor.get("max_patches")})
         return {"resize": "tiles", "tiles": {**CUT_ON_REQUEST[model_type], "edge": edge, **most}}
-    return {**rule, **{name: n * rule["factor"] ** 2 for name, n in _counts({
-        "min_pixels": processor.get("min_image_tokens"), "max_pixels": processor.get("max_image_tokens"),
-    }).items()}, **{name: n * rule["patch"] ** 2 for name, n in _counts({
-        "min_pixels": processor.get("min_num_patches"), "max_pixels": processor.get("max_num_patches"),
-    }).items()}}  # fmt: skip
+    return _with_tokens(rule, processor)
+
+
+def _tiles_as_stated(rule: JsonMapping, processor: JsonMapping) -> JsonObject:
+    """How many tiles there are at most and at least, or that an image is not cut."""
+    tiles = rule["tiles"]
+    if processor.get(CUT_KEY) is False:
+        around = tiles.get("alone", tiles.get("marks", 0)) + tiles.get("per_picture", 0)
+        if "max_pixels" in rule:
+            return {**{key: value for key, value in rule.items() if key != "tiles"}, "resize": "area", "around": around}
+        return {"resize": "fixed", "edge": tiles.get("whole", tiles["edge"]), "around": around}
+    stated = {name: processor.get(key) for key, name in TILE_KEYS.items() if key in processor}
+    return {**rule, "tiles": {**tiles, **_counts(stated)}}
+
+
+def _with_tokens(rule: JsonMapping, processor: JsonMapping) -> JsonObject:
+    """The least and most pixels where a processor states vectors or patches of an image."""
+    if "max_pixels" not in rule:
+        return dict(rule)
+    most = processor.get("max_soft_tokens", processor.get("max_image_tokens"))
+    tokens = {"min_pixels": processor.get("min_image_tokens"), "max_pixels": most}
+    patches = {"min_pixels": processor.get("min_num_patches"), "max_pixels": processor.get("max_num_patches")}
+    found = {**rule, **{name: n * rule["factor"] ** 2 for name, n in _counts(tokens).items()}}
+    if "patch" in rule:
+        found |= {name: n * rule["patch"] ** 2 for name, n in _counts(patches).items()}
+    if "tiles" in rule:  # an image is cut from so many times the most pixels of the whole one
+        beyond = rule["tiles"]["beyond"] * found["max_pixels"] // rule["max_pixels"]
+        found["tiles"] = {**rule["tiles"], "beyond": beyond}
+    return found
 
 
 def _counts(given: JsonMapping) -> dict[str, int]:
@@ -307,6 +331,9 @@ def _counts(given: JsonMapping) -> dict[str, int]:
 TILE_KEYS: Mapping[str, str] = {"max_patches": "most", "max_tiles": "most", "max_crops": "most", "dynamic_hd": "most",
                                 "min_tiles": "least", "min_patches": "least"}  # fmt: skip
 """What processors call the most and fewest tiles of an image."""
+
+CUT_KEY = "do_image_splitting"
+"""Where it is false, a processor does not cut images. InternVL and Aya pass over `crop_to_patches` of their files."""
 
 CUT_ON_REQUEST: Mapping[str, JsonMapping] = {
     "ovis2": {"choose": "covering", "most": 12, "marks": 2, "alone": 3, "per_tile": 1}
