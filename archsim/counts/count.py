@@ -175,7 +175,7 @@ def count(
         kv_bytes_per_token=kv_growth(model, formats), kv_bytes=c.state_bytes(masked) - batch * state,
         state_bytes=state, masked=flops_of(masked), full=flops_of(full), blocks=block_counts(masked),
         batch=batch, input_len=input_len, source_len=source_len, extra=towers,
-        images=ImageWork.of(model, Images.parse(image)) if image else None,
+        images=ImageWork.of(model, Images.parse(image)) if image is not None else None,
     )  # fmt: skip
 
 

@@ -64,6 +64,9 @@ class ImageWork:
         side, rule = tower.patch_size, tower.images.of_several(images.count)
         sizes = rule.pictures(images.width, images.height)
         pictures = tuple((n, (height // side, width // side)) for n, (height, width) in sizes)
+        if not all(min(grid) for _, grid in pictures):
+            size = f"{images.width}x{images.height}, whose sides are too unequal"
+            raise UsageError(f"`--image`: the processor of {model.name} leaves less than a patch of {size}")
 
         def vectors(size: Size) -> int:
             return tokens_of(tower, one_image((size[0] // side, size[1] // side)))

@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from math import ceil, inf, isqrt, log, sqrt
 from typing import Literal
 
-from archsim.blocks.dispatch import Count, Spec
+from archsim.base.lazy_model import model_validator
+from archsim.blocks.dispatch import Count, InvalidBlock, Spec
 from archsim.spec.canvas import canvas
 
 Size = tuple[int, int]
 """Height and width in pixels, or rows and columns."""
+
+
+MOST_TILES = 1024
+"""Tiles of an image: all their arrangements are looked through."""
 
 
 class JoinRule(Spec):
@@ -107,6 +112,17 @@ class TileRule(Spec):
     between_rows: int = 0
     join: JoinRule | None = None
 
+    @model_validator(mode="after")
+    def _possible(self) -> TileRule:
+        if not self.least <= self.most <= MOST_TILES:
+            raise InvalidBlock(
+                f"`tiles` of an image are at least {self.least:,} and at most {self.most:,}: the least is not more "
+                f"than the most, and this not more than {MOST_TILES:,}"
+            )
+        if self.choose == "listed" and not all(min(grid) > 0 for grid in self.arrangements or ((0, 0),)):
+            raise InvalidBlock("`choose: listed` needs `arrangements` of at least one row and one column of tiles")
+        return self
+
     @property
     def largest(self) -> int:
         """Side of a square image that takes most tokens."""
@@ -156,7 +172,7 @@ class TileRule(Spec):
     def _arrangements(self) -> Iterator[Size]:
         """Rows and columns of at most so many tiles, fewer tiles first."""
         sides = range(1, min(self.most, self.longest or self.most) + 1)
-        found = [(r, k) for k in sides for r in sides if self.least <= r * k <= self.most]
+        found = [(r, k) for k in sides for r in sides[: self.most // k] if r * k >= self.least]
         return iter(sorted(found, key=lambda grid: grid[0] * grid[1]))
 
     def _canvas(self, width: int, height: int) -> Size:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import archsim as a
-from archsim.base.errors import UsageError
+from archsim.base.errors import SpecError, UsageError
 from archsim.counts.images import Images, ImageWork, one_image
 from archsim.importers.hf.describe import stages
 from archsim.importers.hf.towers.processors import with_processor
@@ -194,3 +194,19 @@ def test_vectors_of_an_image_that_a_processor_states() -> None:
     for odd in ({"max_image_tokens": 5}, {"max_num_patches": 5}):
         assert stated_by(odd, "llava", 640, 480) == 576
         assert stated_by({"max_num_patches": 5}, "gemma4", 640, 480) == stated_by({}, "gemma4", 640, 480)
+
+
+def test_an_image_of_which_a_processor_leaves_no_patch_is_refused() -> None:
+    """Pixtral's makes the shorter side of such an image nothing."""
+    with pytest.raises(UsageError, match="less than a patch of 1x99999"):
+        work_of(tower_of("lighton_ocr"), Images(1, 99999))
+
+
+@pytest.mark.parametrize("stated", [{"max_patches": 10**9}, {"min_patches": 50}])
+def test_numbers_of_tiles_that_cannot_be_are_refused(tmp_path: Path, stated: dict[str, int]) -> None:
+    """All arrangements are looked through: a billion tiles would take for ever, and at least 50 of 12 are none."""
+    config = {"model_type": "internvl", "vision_config": {}, "text_config": {"model_type": "qwen2"}}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(stated), "utf-8")
+    with pytest.raises(SpecError, match="`tiles` of an image are at least"):
+        a.load_model(tmp_path)

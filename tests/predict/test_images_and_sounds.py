@@ -104,5 +104,5 @@ def test_energy_is_of_the_encoder_too(concurrency: int | None) -> None:
 @pytest.mark.parametrize("given", [{"image": ""}, {"audio": ""}, {"image": " "}])
 def test_an_empty_size_is_no_image_left_out(given: dict[str, str]) -> None:
     """It is refused like any other that is none."""
-    with pytest.raises(UsageError, match="1024x768|seconds of audio"):
+    with pytest.raises(UsageError, match=r"1024x768|seconds of audio"):
         encoder_works(a.load_model("gemma4-e4b"), given.get("image"), given.get("audio"))

@@ -95,6 +95,7 @@ TILES: Mapping[str, JsonMapping] = {
                         "between_rows": 1},
     "step3p7": {"choose": "windows", "most": 49, "edge": 504, "whole": 728, "longest": 3024, "marks": 2, "per_tile": 2,
                 "between_rows": 1},
+    "perception_lm": {"choose": "canvas", "edge": 448, "most": 36, "always": True},
     "molmo2": {"choose": "crops", "most": 8, "always": True, "marks": 4,
                "join": {"overlap": 8, "unit": 2, "whole_rows": True}},
     "phi4_multimodal": PHI4, "phi4mm": PHI4,
@@ -118,16 +119,15 @@ SLICED = frozenset(["minicpmv4_6", "minicpmv4_7", "minicpm_ocr"])
 SLICE: JsonMapping = {"choose": "slices", "edge": 448, "most": 9, "marks": 5, "per_tile": 2, "between_rows": 1}
 """MiniCPM-V: a number in two marks and two around the whole image, two around each slice, line ends between rows."""
 
-CANVAS: JsonMapping = {"choose": "canvas", "edge": 448, "most": 36, "always": True}
-"""PerceptionLM."""
-
+CODED = frozenset(["apertus1p5"])
 CODES = (128 * 128, 1400 * 1400)
-"""Least and most pixels of Apertus 1.5, whose rows end in a token; the tokens that begin an image and say how large it
-is are not counted.
+"""Families whose images become codes, and the least and most pixels: of Apertus 1.5, whose rows end in a token; the
+tokens that begin an image and say how large it is are not counted.
 """
 
+BUDGET = frozenset(["gemma4", "gemma4_unified"])
 SOFT_TOKENS = 280
-"""Tokens that Gemma 4's processor allows an image."""
+"""Families whose images take as many tokens as they may, and how many Gemma 4's processor allows."""
 
 
 def image_rule(model_type: str, own: Config, around: JsonMapping) -> JsonObject | None:
@@ -166,9 +166,7 @@ def _of_one_family(model_type: str, own: Config) -> JsonObject | None:
         side = patch * merged[0]
         return {"resize": "pad", "factor": side, "patch": patch, "edge": PATCHES_ON_A_SIDE * patch,
                 "max_pixels": PATCHES * patch**2}  # fmt: skip
-    if model_type == "perception_lm":
-        return {"resize": "tiles", "tiles": dict(CANVAS)}
-    if model_type == "apertus1p5":
+    if model_type in CODED:
         side = 2 ** (len(own.get("channel_multiplier")) - 1)
         return {"resize": "area", "factor": side, "min_pixels": CODES[0], "max_pixels": CODES[1], "row_end": True}
     if own.first("architecture") in MOBILE:
@@ -177,7 +175,7 @@ def _of_one_family(model_type: str, own: Config) -> JsonObject | None:
         return {"resize": "as_is", "factor": patch}
     if model_type in SLICED:
         return {"resize": "tiles", "tiles": {**SLICE, "factor": 4 * patch}}
-    if model_type in ("gemma4", "gemma4_unified"):
+    if model_type in BUDGET:
         side = patch * own.count("pooling_kernel_size")
         return {"resize": "budget", "factor": side, "max_pixels": SOFT_TOKENS * side**2}
     return None
