@@ -109,20 +109,25 @@ def place(
     if concurrency is not None:
         check_positive(concurrency=concurrency)
     check_cached(cached_input, input_len, concurrency)
+    if cached_input and model.encoder is not None:
+        raise UsageError(f"`--cached-input`: {model.name} reads a source anew with each request, which no cache holds")
     source_len = checked_source(model, source_len)
     if audio is not None and model.encoder is not None:
         source_len, audio = heard_source(model, Sounds.parse(audio)), None
     works = encoder_works(model, image, audio)
+    left_out = checked_towers(without)
+    _check_held(works, left_out)
     seen = sum(work.prompt_tokens for work in works)
-    if source_len is not None:
-        load = checked_workload(batch, input_len, output_len, source_len + seen)
+    if works and model.encoder is not None:  # they are part of the source
+        source_len = (input_len if source_len is None else source_len) + seen
     else:
-        load = checked_workload(batch, input_len + seen, output_len, None)
+        input_len += seen
+    load = checked_workload(batch, input_len, output_len, source_len)
     runs_on = engine_for(model, weights, engine)
     formats = choose_formats(model, weights, kv_cache_dtype, engine=runs_on.engine)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     check_positive(**given)
-    settings = Settings(without=checked_towers(without))
+    settings = Settings(without=left_out)
     tensors = EngineTensors(model, hardware, formats, choose_engine(runs_on.engine), settings, shared_steps(model))
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
     search = PlanSearch(memory, DeviceRates(hardware), store, objective or "latency", concurrency)
@@ -135,6 +140,17 @@ def place(
     return Placement(
         search=search, plan=found, runs_on=runs_on, chosen=auto and not given, works=works, concurrency=concurrency
     )
+
+
+def _check_held(works: Collection[EncoderWork], without: Collection[str]) -> None:
+    """Raises UsageError for images or sounds of an encoder that `--without` leaves out."""
+    for work in works:
+        if work.tower.name in without:
+            option = "--image" if work.noun == "image" else "--audio"
+            hint = f"leave out `{option}` or `--without {work.tower.name}`"
+            raise UsageError(
+                f"`{option}` needs the {work.tower.name} tower, which `--without` leaves out", hints=(hint,)
+            )
 
 
 def check_cached(cached_input: int, input_len: int, concurrency: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,37 @@ def test_an_empty_size_is_no_image_left_out(given: dict[str, str]) -> None:
     """It is refused like any other that is none."""
     with pytest.raises(UsageError, match=r"1024x768|seconds of audio"):
         encoder_works(a.load_model("gemma4-e4b"), given.get("image"), given.get("audio"))
+
+
+@pytest.fixture
+def florence(tmp_path: Path) -> Path:
+    """A small encoder-decoder whose encoder reads images."""
+    sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 2) | {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+    text = {"model_type": "bart", "d_model": 1024, "vocab_size": 1000, **sizes}
+    config = {"model_type": "florence2", "vision_config": {}, "text_config": text}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    return tmp_path
+
+
+def test_images_of_an_encoder_decoder_are_of_its_source(florence: Path, archsim: Any) -> None:
+    """Not of its prompt, whose length stays, whether the source has a length of its own or not."""
+    for given, text in (({"source_len": 10}, 10), ({}, 100)):
+        load = a.estimate(florence, "h100", image="768x768x2", input_len=100, **given).workload
+        assert (load.input_len, load.source_len) == (100, text + 2 * 577)
+    page = " ".join(
+        archsim("estimate", str(florence), "--hw", "h100", "--image", "768x768", "--source-len", "10").out.split()
+    )
+    assert "2,048 tokens in · 587 of source, 577 of them of 1 image" in page
+
+
+def test_no_cache_holds_a_source(florence: Path) -> None:
+    """Its prompt is computed with its source, in one step."""
+    with pytest.raises(UsageError, match=r"--cached-input.*source"):
+        a.estimate(florence, "h100", input_len=512, concurrency=4, cached_input=100)
+
+
+@pytest.mark.parametrize(("given", "tower"), [({"image": "64x64"}, "vision"), ({"audio": "3"}, "audio")])
+def test_an_encoder_that_is_left_out_encodes_nothing(given: dict[str, str], tower: str) -> None:
+    """`--without` takes it out of memory."""
+    with pytest.raises(UsageError, match=f"needs the {tower} tower, which `--without` leaves out"):
+        a.estimate("gemma4-e4b", "h100", without=tower, **given)

@@ -61,15 +61,15 @@ def head(e: Estimate) -> tuple[str, str]:
     grows = e.decode is not None and e.kv_bytes_per_token > 0
     parts += [f"{e.formats.kv.name} KV cache"] if grows else []
     batch = f"batch {load.batch:,}" if e.serving is None else plural(e.serving.concurrency, "request") + " in flight"
-    parts += [batch, f"{load.input_len:,} tokens in{_seen_or_heard(e)}"]
-    parts += [] if load.source_len is None else [f"{load.source_len:,} of source"]
+    told = [f"{load.input_len:,} tokens in"] + ([] if load.source_len is None else [f"{load.source_len:,} of source"])
+    parts += [batch, *told[:-1], told[-1] + _seen_or_heard(e)]
     parts += [] if e.decode is None else [f"{load.output_len:,} out"]
     parts += [] if e.plan.engine == DEFAULT_ENGINE else [e.plan.engine]
     return f"{e.model.name} on {devices}", " · ".join(parts)
 
 
 def _seen_or_heard(e: Estimate) -> str:
-    """How many of the prompt's tokens are those of images or sounds; nothing where there are none."""
+    """How many tokens of the prompt, or of the source, are those of images or sounds; nothing where there are none."""
     works = [encoder.work for encoder in e.encoders]
     told = [f"{w.prompt_tokens:,} of them of {plural(w.prompt_tokens // max(w.tokens, 1), w.noun)}" for w in works]
     return "".join(f", {text}" for text in told)
