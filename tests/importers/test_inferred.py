@@ -184,3 +184,6 @@ def test_configs_of_known_families_under_an_unknown_type_are_counted_right_or_re
         assert "unknown model_type `unknown_kind`" in error.message
     else:
         assert found == pytest.approx(params(config), rel=1e-3)
+        read, known = (archsim.count(c, input_len=512).to_dict() for c in (hidden, config))
+        assert read["flops"]["masked"]["total"] == pytest.approx(known["flops"]["masked"]["total"], rel=1e-3)
+        assert read["kv_cache"] == known["kv_cache"]
