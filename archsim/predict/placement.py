@@ -127,7 +127,7 @@ def place(
     formats = choose_formats(model, weights, kv_cache_dtype, engine=runs_on.engine)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     check_positive(**given)
-    settings = Settings(without=left_out)
+    settings = Settings(parts=tuple(work.tower.name for work in works), without=left_out)
     tensors = EngineTensors(model, hardware, formats, choose_engine(runs_on.engine), settings, shared_steps(model))
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
     search = PlanSearch(memory, DeviceRates(hardware), store, objective or "latency", concurrency)

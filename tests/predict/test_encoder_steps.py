@@ -120,6 +120,7 @@ def test_the_page_and_what_is_refused(archsim: Any, tmp_path: Path) -> None:
     asked = ["--hw", "h100", "--engine", "vllm", "--concurrency", "2", "--requests", "50", "--image", "512x512x2"]
     page = " ".join(archsim("simulate", "qwen3-vl-8b", *asked, "-v").out.split())
     assert "and 512 more of 2 images" in page and "holds its first token" in page
+    assert "archsim estimate qwen3-vl-8b --hw h100 --engine vllm --image 512x512x2" in page
     assert "no vision encoder" in archsim("simulate", "llama3.1-8b", *asked).err
     with pytest.raises(UsageError, match="share nothing"):
         a.simulate("qwen3-vl-8b", "h100", image="512x512", **{**LOAD, "shared_prefix": 256})

@@ -141,3 +141,13 @@ def test_an_encoder_that_is_left_out_encodes_nothing(given: dict[str, str], towe
     """`--without` takes it out of memory."""
     with pytest.raises(UsageError, match=f"needs the {tower} tower, which `--without` leaves out"):
         a.estimate("gemma4-e4b", "h100", without=tower, **given)
+
+
+def test_an_encoder_that_runs_is_in_memory() -> None:
+    """Of an engine too that loads it only where its file is named (llama.cpp's `--mmproj`)."""
+    load: dict[str, Any] = {"engine": "llamacpp", "input_len": 512}
+    seen, text = (a.estimate("qwen3-vl-8b", "h100", **load, **given) for given in ({"image": "64x64"}, {}))
+    vision = a.estimate("qwen3-vl-8b", "h100", input_len=512, engine="vllm").memory.weights
+    assert seen.memory.weights - text.memory.weights == pytest.approx(1.153e9, rel=0.01)
+    assert vision > text.memory.weights
+    assert any(note.code == "A27" for note in seen.assumptions)

@@ -347,7 +347,8 @@ def _refused(s: Simulation) -> Iterator[Section]:
 def _next(asked: tuple[str, str], options: Mapping[str, object]) -> Section:
     """Commands that go on from here."""
     model, hw = asked
-    plan = {name: options.get(name) for name in ("devices", "tp", "pp", "weights", "kv_cache_dtype", "engine")}
+    same = ("devices", "tp", "pp", "weights", "kv_cache_dtype", "engine", "image", "audio")
+    plan = {name: options.get(name) for name in same}
     lines = [(command_line("estimate", model, hw=hw, **plan), "one request alone, kernel by kernel")]
     if options.get("slo") is None:
         lines.append((command_line("simulate", model, hw=hw, **{**options, "slo": "ttft=0.5,tpot=0.05"}),
