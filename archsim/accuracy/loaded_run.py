@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import TypedDict
 
 from archsim.accuracy.question import Run, device_of, model_of, weights_of
 from archsim.accuracy.times import Prediction, joined
@@ -171,7 +172,8 @@ class LoadedServers:
 
     def _serve(self, run: Run, settings: Settings, requests: Requests, drafting: Drafting | None) -> ServedEngine:
         """The server of a run. It did run: where an engine starts only if its cache holds the longest request that it
-        takes, that is its room where the memory plan leaves less.
+        takes, that is its room where the memory plan leaves less. Of two pools it is not known whose cache is too
+        small: where no share of memory is stated, and the engine's own does not hold both, it was a larger one.
         """
         model, hardware = model_of(run.model)[0], device_of(run.device)
         asked = replace(_request(run, settings, self.store), drafting=drafting)
@@ -183,9 +185,23 @@ class LoadedServers:
             if run.decode is not None or starts:
                 return found
         except AnswerNo:
-            if run.decode is not None:  # whose cache is too small is not known
-                raise
+            if run.decode is not None:
+                if settings.gpu_memory_utilization or settings.mem_fraction_static:
+                    raise
+                return serve_fleet(model, hardware, replace(asked, settings=replace(settings, **LARGER_SHARE)), usual)
         return serve_fleet(model, hardware, replace(asked, kv_tokens=held), usual)
+
+
+class Share(TypedDict):
+    """The share of a device that an engine's caches and weights may have."""
+
+    gpu_memory_utilization: float
+
+
+LARGER_SHARE: Share = {"gpu_memory_utilization": 0.9}
+"""Of a server that ran with more than its engine chooses itself: vLLM's and TensorRT-LLM's own, and what launch scripts
+of SGLang's pools state at most.
+"""
 
 
 def started_length(engine: str, model: Model) -> int:

@@ -269,3 +269,23 @@ def test_a_cache_that_an_engine_started_with_holds_its_longest_request() -> None
     spec = load_model("llama3.1-8b")
     assert started_length("vllm@0.11.0", spec) == spec.max_context
     assert started_length("llamacpp", spec) == 4096
+
+
+@pytest.mark.slow
+def test_pools_that_ran_had_room(tmp_path: Path) -> None:
+    """Where the engine's own share of memory does not hold the weights of attention replicas and none is stated, the
+    server ran with a larger one; a share that is stated and does not hold them is refused.
+    """
+    columns = {
+        "id": "a", "model": "deepseek-r1", "device": "h100", "n_devices": "32", "dp_attention": "yes",
+        "disaggregated": "yes", "prefill_devices": "16", "prefill_tp": "16", "prefill_ep": "1", "prefill_workers": "1",
+        "decode_devices": "16", "decode_tp": "16", "decode_ep": "16", "decode_workers": "1", "weights": "fp8_block",
+        "engine": "sglang", "engine_version": "0.5.8", "arrival": "closed loop", "concurrency": "1", "isl": "512",
+        "osl": "32", "n_requests": "4", "tpot_mean_ms": "17", "flags": "",
+    }  # fmt: skip
+    small = {**columns, "id": "b", "flags": "--mem-fraction-static 0.6"}
+    path = tmp_path / "loaded.csv"
+    path.write_text("\n".join(",".join(row) for row in (columns, columns.values(), small.values())) + "\n", "utf-8")
+    found = archsim.validate(path).to_dict()
+    assert {row["id"] for row in found["rows"]} == {"a"}
+    assert any(row["id"] == "b" and "does not fit" in row["reason"] for row in found["refused"])
