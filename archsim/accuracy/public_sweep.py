@@ -40,7 +40,7 @@ class Launch(NamedTuple):
     weights: str = ""
     captured: int | None = None
     whole_graph: bool = False
-    held_steps: int = 0
+    wait_steps: int = 0
     host: str = ""
     all_reduce: JsonMapping | None = None
     before: str = ""
@@ -62,7 +62,7 @@ class Launch(NamedTuple):
         return ServerFlags(
             flags.captured if self.captured is None else self.captured,
             self.whole_graph or flags.whole_graph,
-            self.held_steps or flags.held_steps,
+            self.wait_steps or flags.wait_steps,
             self.host or flags.host,
             (fused["kernels"], tuple(fused["up_to_mib"].items())) if fused else flags.all_reduce,
         )

@@ -58,7 +58,7 @@ def validate_log(table: Table, server: ServerOf | None, limit: int | None = None
     """Both metrics of every request predicted or refused with a reason. limit: requests that are reported at most.
     Raises UsageError where no server is given, and what `simulate` raises for one that cannot run.
     """
-    said = said_of_server(table)
+    said = server_columns(table)
     logged = server(said) if server is not None else None
     if logged is None:
         lacks = " ".join(word for name, word in (("model", "--model M"), ("device", "--hw HW")) if name not in said)
@@ -86,7 +86,7 @@ def validate_log(table: Table, server: ServerOf | None, limit: int | None = None
     )  # fmt: skip
 
 
-def said_of_server(table: Table) -> JsonMapping:
+def server_columns(table: Table) -> JsonMapping:
     """What all requests of a log say of the server alike, as far as catalogs know it."""
     columns = {name: set(table.questions.get(name, ())) - {None, ""} for name in (*SERVER, "tp")}
     said = {name: str(next(iter(values))) for name, values in columns.items() if len(values) == 1}

@@ -214,7 +214,8 @@ class LazyModel:
         return _values(self) == _values(other)
 
     def __hash__(self) -> int:
-        return hash(tuple(_values(self)))
+        """Of all but its mappings, which have none: equal documents have equal ones."""
+        return hash(tuple([value for value in _values(self) if not isinstance(value, Mapping)]))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={self.__dict__[name]!r}' for name in self.all_fields)})"

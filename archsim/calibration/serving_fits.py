@@ -218,9 +218,9 @@ def refit_serving(engines: dict[str, JsonObject], points: Sequence[ServedPoint],
         own = engines.setdefault(engine, {})
         mine = [point for point in points if point.engine == engine]
         for way in dict.fromkeys(point.way for point in mine):
-            driven = [point for point in mine if point.way == way and np.isfinite(point.tpot)]
-            if way and len(driven) >= FEWEST:
-                _refit_host(own, way, driven, say)
+            by_way = [point for point in mine if point.way == way and np.isfinite(point.tpot)]
+            if way and len(by_way) >= FEWEST:
+                _refit_host(own, way, by_way, say)
     _refit_first_tokens(engines, points, say)
 
 
@@ -280,9 +280,9 @@ def _refit_first_tokens(
         numbers = fit_points(FRONT, mine, measured, predict)
         _, unseen = left_out(FRONT, mine, measured, predict)
         kinds = {point.load.one_length for point in mine}
-        told = any(prompts_before(point, numbers[2]) for point in mine)
+        before = any(prompts_before(point, numbers[2]) for point in mine)
         front, one_length = (numbers[kind if kind in kinds else not kind] for kind in (False, True))
-        known[engine] = front, one_length, numbers[2] if told else 0.0
+        known[engine] = front, one_length, numbers[2] if before else 0.0
         seen = np.array([predict(point, numbers) for point in mine])
         held[engine] = (unseen if np.isfinite(unseen).all() else seen), measured
     several = [e for e in known if len({point.family for point in points if point.engine == e}) > 1]

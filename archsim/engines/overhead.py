@@ -72,9 +72,9 @@ FusedSums = tuple[str, tuple[tuple[int, float], ...]]
 
 
 class ServerFlags(NamedTuple):
-    """What a server was told beside its engine's defaults. captured: tokens of the largest captured graph of steps with
+    """Options of a server beside its defaults. captured: tokens of the largest captured graph of steps with
     prompts; None: the default. whole_graph: steps with prompts are compiled as one graph and none of them is captured
-    (vLLM's `cudagraph_mode` FULL_DECODE_ONLY without `splitting_ops`). held_steps: steps that the first prompt in line
+    (vLLM's `cudagraph_mode` FULL_DECODE_ONLY without `splitting_ops`). wait_steps: steps that the first prompt in line
     lets pass, so that others run with it (TensorRT-LLM's `batch_wait_timeout_iters`). host: the way in which it drives
     the device, where that is not its version's (vLLM's `--async-scheduling`); it then schedules a step ahead.
     all_reduce: of an all-reduce that also does the norm, the engine whose kernels run, and MiB by ranks up to which.
@@ -82,7 +82,7 @@ class ServerFlags(NamedTuple):
 
     captured: int | None = None
     whole_graph: bool = False
-    held_steps: int = 0
+    wait_steps: int = 0
     host: str = ""
     all_reduce: FusedSums = ("", ())
 

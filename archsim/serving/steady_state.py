@@ -58,7 +58,7 @@ class ServedLoad:
     source_len: tokens of each source where it is not as long as the prompt. step_tokens: of one step at most; 0: all.
     ahead: steps that are scheduled while the one before them runs. before: what encoders of images or sounds take with
     each prompt. prompt_graphs: tokens beyond which a step with prompts waits for its launches; 0: none does.
-    held_steps: as of `ServerFlags`.
+    wait_steps: as of `ServerFlags`.
     """
 
     concurrency: int
@@ -78,7 +78,7 @@ class ServedLoad:
     ahead: int = 0
     prompt_graphs: int = 0
     before: Duration | None = None
-    held_steps: int = 0
+    wait_steps: int = 0
 
     @property
     def per_replica(self) -> float:
@@ -168,12 +168,12 @@ class ServedLoad:
         return others * max(1 - elsewhere / cycle, 0.0) / max(self.answers - 1, 1)
 
     @property
-    def steps_held(self) -> float:
-        """Steps of decodes that a prompt lets pass on average where prompts are held back: the first one in line
-        `held_steps` of them, those that come meanwhile half as many.
+    def mean_wait_steps(self) -> float:
+        """Steps of decodes that a prompt lets pass on average where prompts wait for others: the first one in line
+        `wait_steps` of them, those that come meanwhile half as many. None where no other request decodes.
         """
-        more = self.held_steps * self.per_replica / self.cycle
-        return self.held_steps * (1 + more / 2) / (1 + more)
+        more = self.wait_steps * self.per_replica / self.cycle
+        return self.wait_steps * (1 + more / 2) / (1 + more) * min(max(self.per_replica - 1, 0.0), 1.0)
 
     @property
     def together(self) -> int:
@@ -312,7 +312,7 @@ def served_load(
         first_token=pricer.overheads.first_token, step_tokens=pricer.prompt_cut if pricer.plan.pp == 1 else 0,
         ahead=pricer.overheads.scheduled_ahead,
         prompt_graphs=pricer.prompt_graphs if pricer.overheads.host.launch_s[0] else 0,
-        held_steps=pricer.overheads.flags.held_steps,
+        wait_steps=pricer.overheads.flags.wait_steps,
     )  # fmt: skip
 
 
@@ -424,7 +424,7 @@ def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> D
     def first(step_s: float, prompt_s: float) -> float:
         """The own turn, E[t²] / 2E[t] over steps with and without a prompt before it, and the line's share."""
         mean, square = (share * prompt_s**n + (1 - share) * step_s**n for n in (1, 2))
-        own = prompt_s + (square / mean / 2 if requests > 1 else 0.0) + load.steps_held * step_s
+        own = prompt_s + (square / mean / 2 if requests > 1 else 0.0) + load.mean_wait_steps * step_s
         line = max(prompt_s * (requests + 1) / 2, own)
         return front_s + own + (line - own) * shown.line + others * prompt_s
 

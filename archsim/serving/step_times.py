@@ -30,6 +30,9 @@ FEW_TOKENS = 0.25
 """Last tokens of prompts, for each sequence in the kernel of decodes, beyond which a step is priced exactly."""
 
 
+AT_END = 1e-3
+"""Share of a step's time that a table at an end of its interval may miss that end by."""
+
 MOST_ENDS = 6
 """Tables at ends of the interval that are kept: those of three usual steps."""
 
@@ -365,7 +368,13 @@ class StepTable:
         """`at` of a step, made."""
         other = copy(self)
         other.exact = ExactSteps(self.exact.pricer, new=self._new, captured=self.exact.captured, end=end)
-        other._read(self.parts.with_error(self.parts.error(1 if end == "low" else 2, self._by_class(*step))))
+        error = self.parts.error(1 if end == "low" else 2, self._by_class(*step))
+        other._read(self.parts.with_error(error))
+        found = self.interval(*step)
+        wanted = found.low if end == "low" else found.high
+        off = wanted - other.seconds(*step)
+        if abs(off) > AT_END * wanted:  # a kernel of several prompts may wait for another of them there
+            other._read(self.parts.with_error(error._replace(whole=error.whole + off / found.expected)))
         return other
 
 

@@ -37,7 +37,7 @@ CACHES = ("warm", "cached", "faster")
 """Constants that are rates of the last-level cache over memory's, which are the cache's own: as much faster as memory
 is read elsewhere, as much less faster than memory is the cache."""
 
-WELL_FED = 10.0
+FAST_MEMORY = 10.0
 """Bytes that memory gives a unit in a cycle from which on it is about as quick as a cache."""
 
 CACHE_RATE = 14.0
@@ -63,7 +63,7 @@ def at_cache_rate(
     fed, found = dict(device.per_cycle).get(FED), dict(constants)
     if not fed:
         return found
-    others = [e for e in entries if e.device not in ("", device.id) and dict(e.per_cycle).get(FED, 0.0) > WELL_FED]
+    others = [e for e in entries if e.device not in ("", device.id) and dict(e.per_cycle).get(FED, 0.0) > FAST_MEMORY]
     for name, known in MODELS[op].constants.items():
         if name in CACHES and name in found and known.low >= 1.0:
             seen = [e.constants[name] for e in others if name in e.constants and name not in e.unused and not e.kernel]

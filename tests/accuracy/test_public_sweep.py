@@ -26,7 +26,7 @@ def test_models_of_the_scripts_are_in_the_catalog() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "kv", "whole_graph", "held_steps"),
+    ("run", "kv", "whole_graph", "wait_steps"),
     [
         (point("meta-llama/Llama-3.1-70B", "vllm", "b200_sxm"), "fp8", True, 0),
         (point("meta-llama/Llama-3.1-70B", "vllm", "h100_sxm"), None, False, 0),
@@ -38,8 +38,8 @@ def test_models_of_the_scripts_are_in_the_catalog() -> None:
         (point("openai/gpt-oss-120b", "trtllm", "b200_sxm"), "fp8", False, 0),
     ],
 )  # fmt: skip
-def test_scripts_say_what_rows_do_not(run: Run, kv: str | None, whole_graph: bool, held_steps: int) -> None:
-    assert (run.kv, run.flags.whole_graph, run.flags.held_steps) == (kv, whole_graph, held_steps)
+def test_scripts_say_what_rows_do_not(run: Run, kv: str | None, whole_graph: bool, wait_steps: int) -> None:
+    assert (run.kv, run.flags.whole_graph, run.flags.wait_steps) == (kv, whole_graph, wait_steps)
 
 
 def test_the_day_tells_the_release_of_an_image() -> None:
@@ -74,7 +74,9 @@ def test_held_prompts_wait_for_twenty_steps() -> None:
     later, usual = (times.served(run, 4, 922, 922) for run in (held, replace(held, flags=ServerFlags())))
     assert later.ttft is not None and usual.ttft is not None
     assert 18 < (later.ttft.expected - usual.ttft.expected) / later.tpot.expected < 20
-    few, many = (
-        ServedLoad(concurrency=n, running=n, input_len=922, output_len=922, held_steps=20).steps_held for n in (1, 128)
+    alone, few, many = (
+        ServedLoad(concurrency=n, running=n, input_len=922, output_len=922, wait_steps=20).mean_wait_steps
+        for n in (1, 2, 128)
     )
     assert 12 < many < 14 and 19 < few < 20
+    assert alone == 0  # TensorRT-LLM waits only where a scheduled step has answers to go on with

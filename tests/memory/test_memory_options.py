@@ -286,3 +286,13 @@ def test_a_draft_in_the_same_cache() -> None:
     assert with_draft.budget.activations == plain.budget.activations
     with pytest.raises(UsageError, match="not modelled"):
         fit("llama3.1-8b", "h100", engine="vllm@0.20", draft_model="llama3.2-1b")
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", "llamacpp@b6000", "vllm"])
+def test_what_holds_more_beside_a_draft(engine: str) -> None:
+    """Other options are tried with the draft, too: a document that holds a mapping had no hash."""
+    form = "fp8" if engine == "vllm" else "gguf_q4_k_m"
+    found = archsim.fit(
+        "llama3.1-8b", "rtx-4090", engine=engine, weights=form, draft_model="llama3.2-1b", max_model_len=4096
+    )
+    assert found.fits and found.suggestions

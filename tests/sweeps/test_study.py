@@ -187,3 +187,12 @@ def test_scenarios_in_any_order(archsim: Any, tmp_path: Path) -> None:
     path.write_text("".join(whole.read_text().splitlines(keepends=True)[:2]))
     assert archsim("simulate", "--scenarios", str(many), "--out", str(path), "--resume").code == 0
     assert path.read_bytes() == whole.read_bytes()
+
+
+def test_a_scenario_that_stands_twice_has_a_row_in_both_places(archsim: Any, tmp_path: Path) -> None:
+    """Both rows of it stood at the second place."""
+    many = tmp_path / "many.jsonl"
+    rates = [2, 20, 2]
+    many.write_text("\n".join(json.dumps({"model": "gpt2-small", "hw": "t4", "rate": n, **OPTIONS}) for n in rates))
+    rows = json.loads(archsim("simulate", "--scenarios", str(many), "--json").out)["rows"]
+    assert [row["offered_rate_per_s"] for row in rows] == rates

@@ -35,3 +35,12 @@ def test_small_sums_take_the_fused_kernel_and_large_ones_the_engines_own() -> No
 @pytest.mark.parametrize("device", ["a100-sxm-80gb", "l40s", "mi300x", "rtx-pro-6000"])
 def test_devices_without_the_kernel_keep_their_own(device: str) -> None:
     assert seconds("vllm", MIB / 4, 4, device) == seconds("vllm@0.15", MIB / 4, 4, device)
+
+
+@pytest.mark.parametrize("device", ["h100", "h20", "b200", "b300"])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_a_larger_sum_never_takes_less(device: str, ranks: int) -> None:
+    """512 KiB over eight H100s took 17.6 us in TensorRT-LLM's kernel, and two bytes more 11.9 in vLLM's own."""
+    sizes = sorted(size + more for size in (MIB * 2**n for n in range(-4, 8)) for more in (0, 2))
+    times = [seconds("vllm", size, ranks, device) for size in sizes]
+    assert times == sorted(times)

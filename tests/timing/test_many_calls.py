@@ -57,9 +57,23 @@ def test_a_table_of_calls_takes_what_they_take_one_by_one(name: str, device: str
         assert other.evidence == one.evidence, call
 
 
+def test_a_table_of_calls_holds_what_else_the_engine_runs() -> None:
+    """All-reduces that also do the norm up to a size, and caches in FP8 that another architecture's kernels convert:
+    tables were timed by the engine's own fits alone.
+    """
+    sums = [KernelCall("engine_all_reduce", dims={"n_gpus": 8, "bytes": 2.0**17 * i}) for i in range(1, MANY + 3)]
+    dims = {"heads": 32, "kv_heads": 8, "head_dim": 128, "batch": 1}
+    caches = [KernelCall("attn_decode", kv_dtype="fp8", dims={**dims, "seq_kv": 500.0 * i}) for i in range(1, MANY + 3)]
+    for engine, device, calls in (("vllm", "b200", sums), ("sglang", "rtx-pro-6000", caches)):
+        timer = pricer_for(api.estimate("llama3-8b", device, engine=engine)).timer
+        alone, together = Timer(**fresh(timer)), Timer(**fresh(timer))
+        for one, other in zip(map(alone.once, calls), together.each(calls), strict=True):
+            assert other[:4] == pytest.approx(one[:4], rel=1e-9)
+
+
 def fresh(timer: Timer) -> dict[str, object]:
     """A timer without anything remembered."""
-    names = ("device", "machine", "engine", "version", "store", "own")
+    names = ("device", "machine", "engine", "version", "store", "own", "all_reduce")
     return {name: getattr(timer, name) for name in names} | {"memo": {}, "lattices": {}}
 
 

@@ -62,8 +62,8 @@ def print_study(
         there = f", {before:,} were there" if before else ""
         sys.stderr.write(f"{len(left):,} scenarios in {params['out']}{there}\n")
         return
-    place = {scenario.key: i for i, scenario in enumerate(scenarios)}
-    rows.sort(key=lambda row: place[row["key"]])
+    by_key = {row["key"]: row for row in rows}
+    rows = [by_key[scenario.key] for scenario in scenarios]
     layout = o.Layout.json if params["json"] else params["format"]
     output.emit_answer(
         layout, params["no_color"], lambda: {"schema": "archsim.study/1", "rows": rows}, lambda: page.page(rows),

@@ -430,7 +430,7 @@ class Lattice:
 
 
 Lattices = dict[Hashable, Lattice]
+"""The lattices of one device, by fit and kind of calls."""
 
 _TABLES = LastUsed[Hashable, tuple[Lattice, Heights]](TABLES)
 """Tables of heights by lattice (which is kept with its table, so that no other has its id), node and grid."""
-"""The lattices of one device, by fit and kind of calls."""
