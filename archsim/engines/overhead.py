@@ -68,7 +68,7 @@ class FirstToken(NamedTuple):
 
 
 FusedSums = tuple[str, tuple[tuple[int, float], ...]]
-"""An engine whose kernels do an all-reduce and the norm behind it, and MiB of a rank's tensor by ranks up to which."""
+"""An engine whose kernels do an all-reduce and the norm after it, and MiB of a rank's tensor by ranks up to which."""
 
 
 class ServerFlags(NamedTuple):
@@ -106,7 +106,7 @@ ANY_DEVICE = "any"
 
 
 class FusedAllReduce(NamedTuple):
-    """All-reduces that run in one kernel with the norm behind them: as `all_reduce` in the engine's document."""
+    """All-reduces that run in one kernel with the norm after them: as `all_reduce` in the engine's document."""
 
     kernels: str = ""
     up_to_mib: Mapping[str, Mapping[int, float]] = MappingProxyType({})

@@ -303,7 +303,7 @@ class Exchange(EngineSection):
 
 
 class FusedAllReduce(EngineSection):
-    """All-reduces of activations that run in one kernel with the norm behind them. kernels: the engine whose measured
+    """All-reduces of activations that run in one kernel with the norm after them. kernels: the engine whose measured
     all-reduces stand for it. up_to_mib: by compute capability and ranks, MiB of a rank's tensor up to which it runs;
     beyond, and on other devices, the engine's own all-reduce does.
     """

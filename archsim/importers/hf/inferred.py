@@ -48,7 +48,7 @@ TAKEN_FOR_GRANTED = re.compile(
 """Keys of what the reading supposes, which a file may switch off."""
 
 LENGTHS = re.compile(r"^(model_)?(max_)?(seq(uence)?|context|ctx)?_?(len|length)$|^n_ctx$|^(random_)?seed$")
-"""Keys of the longest sequence that a model was made for, and of training."""
+"""Keys of the longest sequence that a model was trained for, and of training."""
 
 TIED = 4
 """The last major version of transformers that left `tie_word_embeddings` out of a file where it is true."""

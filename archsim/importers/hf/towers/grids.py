@@ -108,7 +108,7 @@ def florence2(c: Config, around: Around) -> list[Doc]:
     found: list[Doc] = []
     for d, depth, heads, groups, size, stride, padding, before in zip(*map(c.get, BY_STAGE), strict=True):
         if size != 2 * padding + 1 or (before and not found):
-            raise c.error("patch_padding", "not a convolution that keeps the edges, with a norm behind the first")
+            raise c.error("patch_padding", "not a convolution that keeps the edges, with a norm after the first")
         first: Doc = patches(d, stride, channels=c.count("in_channels")) | {"kernel": size}
         conv = {"kind": "conv2d", "d": d, "kernel": size, "stride": stride, "bias": True} if found else first
         found += [norm(layernorm(1e-5)), conv] if before else [conv, norm(layernorm(1e-5))]
