@@ -114,11 +114,10 @@ class TileRule(Spec):
 
     @model_validator(mode="after")
     def _possible(self) -> TileRule:
-        if not self.least <= self.most <= MOST_TILES:
-            raise InvalidBlock(
-                f"`tiles` of an image are at least {self.least:,} and at most {self.most:,}: the least is not more "
-                f"than the most, and this not more than {MOST_TILES:,}"
-            )
+        if self.least > self.most:
+            raise InvalidBlock(f"`tiles` of an image are at least {self.least:,} and at most {self.most:,}")
+        if self.most > MOST_TILES and self.choose != "listed":
+            raise InvalidBlock(f"an image has at most {MOST_TILES:,} tiles, not {self.most:,}")
         if self.choose == "listed" and not all(min(grid) > 0 for grid in self.arrangements or ((0, 0),)):
             raise InvalidBlock("`choose: listed` needs `arrangements` of at least one row and one column of tiles")
         return self

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import archsim as package
+from archsim.base.errors import UsageError
+from archsim.predict.priced_run import run_work
 
 SWEEP = ("sweep", "llama3.1-8b", "--hw", "h100,l4", "--batch", "1,8", "--output-len", "64,256")
 
@@ -61,11 +64,29 @@ def test_a_simulated_load_pays_for_idle_time(archsim: Any) -> None:
     assert archsim(*args, "--rates", "1,2", "--price", "2").code == 2
 
 
-def test_a_run_in_which_no_request_ends_has_no_price(archsim: Any) -> None:
-    """A load far beyond what is served, of few requests: all end after the time that is measured."""
+def test_a_run_whose_requests_end_after_all_arrivals_has_a_price(archsim: Any) -> None:
+    """A load far beyond what is served, of few requests: their rate is that of the whole run."""
     found = archsim("simulate", "gpt2-small", "--hw", "t4", "--replications", "1", "--requests", "30", "--rate", "100",
-                    "--price", "2")  # fmt: skip
-    assert found.code == 2 and "no request ends in the measured time" in found.err
+                    "--price", "2", "--json")  # fmt: skip
+    answer = json.loads(found.out)
+    rate = answer["throughput"]["output_tokens_per_s"]["value"]
+    assert found.code == 0 and answer["cost"]["usd_per_m_output_all_in"] == pytest.approx(
+        2 / 3600 / rate * 1e6, rel=1e-3
+    )
+
+
+def test_a_run_in_which_no_request_ends_has_no_price() -> None:
+    """Nothing is divided by a rate of zero, nor by one that its interval begins with."""
+
+    class Run:
+        """What is asked of a simulation first."""
+
+        def throughput(self) -> dict[str, SimpleNamespace]:
+            """None end with the longest steps."""
+            return {"requests_per_s": SimpleNamespace(low=0.0, value=1.0, high=2.0)}
+
+    with pytest.raises(UsageError, match="no request ends in the measured time"):
+        run_work(Run())  # type: ignore[arg-type]
 
 
 def test_training_runs_at_named_prices(archsim: Any) -> None:
