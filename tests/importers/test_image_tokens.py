@@ -208,5 +208,5 @@ def test_numbers_of_tiles_that_cannot_be_are_refused(tmp_path: Path, stated: dic
     config = {"model_type": "internvl", "vision_config": {}, "text_config": {"model_type": "qwen2"}}
     (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(stated), "utf-8")
-    with pytest.raises(SpecError, match="an image has at most 1,024 tiles|are at least 50 and at most 12"):
+    with pytest.raises(SpecError, match=r"an image has at most 1,024 tiles|are at least 50 and at most 12"):
         a.load_model(tmp_path)
