@@ -20,6 +20,12 @@ SPREAD = ((1024, 1024), (1024, 8192), (8192, 1024))
 MEAN_OF_SPREAD = 0.9
 """Mean length over the nominal one where lengths are spread evenly between 0.8 and 1 of it."""
 
+READ_AS = (
+    "points of 1,024 or 8,192 tokens are read as InferenceMAX's: lengths between 0.8 and 1 of these, and what its "
+    "scripts tell servers; a column `origin` with a file in a folder says otherwise"
+)
+"""What a reader has to know of points that are taken for those of the sweep."""
+
 LAUNCHES = Path(__file__).with_name("public_sweep.yaml")
 
 
@@ -89,7 +95,8 @@ def day_of(engine: str, day: str) -> str:
 def as_launched(run: Run) -> Run:
     """A point of the sweep at the mean of its lengths, with what its launch scripts say where the row says nothing."""
     assert run.isl and run.osl
-    found = replace(run, isl=round(MEAN_OF_SPREAD * run.isl), osl=round(MEAN_OF_SPREAD * run.osl), one_length=False)
+    isl, osl = round(MEAN_OF_SPREAD * run.isl), round(MEAN_OF_SPREAD * run.osl)
+    found = replace(run, isl=isl, osl=osl, one_length=False, notes=(*run.notes, READ_AS))
     try:
         model, family = model_of(run.model)[0].name, device_of(run.device).arch.family
     except ArchsimError:  # refused where it is predicted

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from archsim.accuracy.public_sweep import is_of_sweep, launches
+from archsim.accuracy.public_sweep import READ_AS, is_of_sweep, launches
 from archsim.accuracy.question import Run, weights_of
 from archsim.accuracy.serving import point_of
 from archsim.accuracy.times import RunTimes
@@ -57,7 +57,8 @@ def test_points_of_an_engines_own_sweep_are_of_one_length() -> None:
     own = "source_file=h100_sxm/vllm/0.12.0/Qwen_Qwen3-32B.csv"
     assert is_of_sweep(1024, 1024, "source_file=2026-04-06.csv") and not is_of_sweep(1024, 1024, own)
     run = point("Qwen/Qwen3-32B", "vllm", "h100_sxm", origin=own)
-    assert run.one_length and (run.isl, run.osl) == (1024, 1024)
+    assert run.one_length and (run.isl, run.osl) == (1024, 1024) and READ_AS not in run.notes
+    assert READ_AS in point("Qwen/Qwen3-32B", "vllm", "h100_sxm").notes
 
 
 def test_a_word_for_4_bit_floats_is_the_checkpoints_own() -> None:
