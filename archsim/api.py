@@ -182,9 +182,9 @@ def _logged_server(args: o.ValidateOptions, said: JsonMapping) -> LoggedServer |
     spec, hint = _opened(cast("AnyModel", model), ())
     (device,), given = _devices(cast("AnyDevice", hw), args)
     own = {name for name, value in args.items() if value not in (None, "auto", DEFAULT_ENGINE)}
-    kept = {"tp": {"tp", "devices"}, "engine": {"engine"}}  # what is said -> options that come before it
-    told = {name: said[name] for name, options in kept.items() if name in said and not options & own}
-    given = cast("o.ValidateOptions", {**given, **told})
+    before = {"tp": {"tp", "devices"}, "engine": {"engine"}}  # column of a log -> options that come before it
+    columns = {name: said[name] for name, options in before.items() if name in said and not options & own}
+    given = cast("o.ValidateOptions", {**given, **columns})
     return LoggedServer(
         model=spec, hardware=device, request=server_request(_only(given, o.ServerArguments, weights=hint))
     )

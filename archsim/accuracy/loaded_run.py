@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TypedDict
 
 from archsim.accuracy.question import Run, device_of, model_of, weights_of
 from archsim.accuracy.times import Prediction, joined
@@ -188,19 +187,14 @@ class LoadedServers:
             if run.decode is not None:
                 if settings.gpu_memory_utilization or settings.mem_fraction_static:
                     raise
-                return serve_fleet(model, hardware, replace(asked, settings=replace(settings, **LARGER_SHARE)), usual)
+                larger = replace(settings, gpu_memory_utilization=LARGER_SHARE)
+                return serve_fleet(model, hardware, replace(asked, settings=larger), usual)
         return serve_fleet(model, hardware, replace(asked, kv_tokens=held), usual)
 
 
-class Share(TypedDict):
-    """The share of a device that an engine's caches and weights may have."""
-
-    gpu_memory_utilization: float
-
-
-LARGER_SHARE: Share = {"gpu_memory_utilization": 0.9}
-"""Of a server that ran with more than its engine chooses itself: vLLM's and TensorRT-LLM's own, and what launch scripts
-of SGLang's pools state at most.
+LARGER_SHARE = 0.9
+"""Share of a device's memory of a server that ran with more than its engine chooses itself and does not say with how
+much: the default of vLLM and TensorRT-LLM.
 """
 
 

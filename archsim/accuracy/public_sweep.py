@@ -31,9 +31,9 @@ LAUNCHES = Path(__file__).with_name("public_sweep.yaml")
 
 class Launch(NamedTuple):
     """What a launch script of the sweep says. engine, model: by their names in the catalog; family: of the device's
-    architecture. isl, osl: nominal lengths, 0: any. devices_below: of the server; 0: any. before: versions
-    older than this one alone; empty: any. kv, weights: formats, empty:
-    as without the script.
+    architecture. isl, osl: nominal lengths, 0: any. devices_below: of the server; 0: any. before: versions older than
+    this one alone; empty: any. kv, weights: formats, empty: as without the script. captured, whole_graph, wait_steps,
+    host, all_reduce: as of `ServerFlags`. script: file and commit.
     """
 
     engine: str
