@@ -13,12 +13,13 @@ import pytest
 
 from archsim import api
 from archsim.ledger.survey import Adoption
+from archsim.render.command_line import try_section
 from archsim.render.figures.curves import front
 from archsim.render.figures.shares import PATTERNS, shares_by_year
 from archsim.render.figures.steps import step_chart
 from archsim.render.figures.theme import SERIES
 from archsim.render.html.difference import document as difference_document
-from archsim.render.html.page import document, grid
+from archsim.render.html.page import document, grid, section_html
 from archsim.render.html.sweep_charts import sweep_title
 from archsim.render.page import Cell, Page, Section, bar, row
 from archsim.render.pages.diff import page as difference_page
@@ -119,6 +120,12 @@ def test_tables_of_pages() -> None:
     assert text.count("<rect") == 1
     assert "<th scope=row" not in grid("n", (), (row("1", "a"),), "rl")
     assert grid("n", ("", "x"), (row("", "1"),), "lr").count("<td") == 1
+
+
+def test_commands_stand_below_what_they_are_for() -> None:
+    html = section_html(try_section([("archsim list models", "models, `<all>` of them")]))
+    assert "<table" not in html and "<pre>archsim list models</pre>" in html
+    assert html.index("&lt;all&gt;") < html.index("<pre>")
 
 
 def test_text_of_a_page_is_escaped() -> None:

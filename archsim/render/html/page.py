@@ -128,10 +128,12 @@ def grid(name: str, header: Iterable[str], rows: Iterable[Row], align: str = "")
 
 
 def section_html(section: Section) -> str:
-    """A titled table with the lines below it."""
+    """A titled table, or commands each below what it is for, with the lines below it."""
     title = section.title + (f" ({section.aside})" if section.aside else "")
     inside = ""
-    if section.rows:
+    if section.commands:
+        inside = part("commands")([(command.text, about.text) for command, about in section.rows])
+    elif section.rows:
         first = section.title if section.align[:1] == "r" else ""  # figures in the first column: what the title names
         heads = (first, *section.header) if section.header else ()
         inside = grid(title or section.rows[0][0].text.strip() or "Basis", heads, section.rows, section.align)
