@@ -31,6 +31,7 @@ from archsim.memory.engine_rules import EngineMemory, engine_memory, limits_of
 from archsim.memory.kv_cache import (
     LONGEST,
     LONGEST_SOURCE,
+    WIDEST_WINDOW,
     Paging,
     has_latent_cache,
     with_cache_formats,
@@ -229,6 +230,11 @@ class DeviceMemory:
         return self.stage.tokens(int(self.division.room), int(self.length), self.paging, source)
 
     @property
+    def requests_of_states(self) -> int | None:
+        """Requests whose recurrent states fit a pool of their own, on one attention replica; None: there is none."""
+        return self.stage.requests_of_states(int(self.division.room), self.paging)
+
+    @property
     def max_concurrency(self) -> float | None:
         """Requests of this length that the cache holds on one attention replica; None where they need none."""
         return max(self.division.room, 0) / self.request_bytes if self.request_bytes else None
@@ -301,7 +307,8 @@ class EngineTensors:
         """How the engine keeps caches."""
         memory = self.rules.memory
         block = self.settings.block_size or memory.block_size
-        return Paging(block=block, windows=memory.windows, chunk=self.tokens, groups=memory.groups)
+        pools = None if memory.pools is None else memory.pools.of(self.model.name)
+        return Paging(block=block, windows=memory.windows, chunk=self.tokens, groups=memory.groups, pools=pools)
 
     @cached_property
     def latent(self) -> bool:
@@ -654,7 +661,7 @@ class EngineMemoryModel:
             return 0
         low, high = 1, 2
         while self.holds(plan, high):
-            if high >= LONGEST:
+            if high > WIDEST_WINDOW:
                 return None
             low, high = high, high * 2
         while high - low > 1:

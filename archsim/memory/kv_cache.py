@@ -5,28 +5,45 @@ from __future__ import annotations
 from dataclasses import replace
 
 from archsim.base.data_class import dataclass
-from archsim.base.number import Num, ceil_div, minimum
+from archsim.base.number import Num, ceil_div, floor_div, minimum
 from archsim.graph.graph import Block, map_tensors, ops
 from archsim.graph.tensor import FP32, Format, Tensor
-from archsim.spec.engine import Engine, PageGroups
+from archsim.spec.engine import CachePools, Engine, PageGroups
 
-LONGEST = 1 << 27
-"""Tokens of the request that caches are laid out for: longer than any window, so that what is shorter in the graph is
-a window."""
+LONGEST = 1 << 40
+"""Tokens of the request that caches are laid out for: so many that windows, compressed entries and whole caches are
+told apart by what they keep of it.
+"""
 
-LONGEST_SOURCE = LONGEST // 2
+LONGEST_SOURCE = LONGEST // 2 + 1
 """Tokens of that request's source, of an encoder-decoder: caches of cross-attention are told apart by it."""
+
+WIDEST_WINDOW = 1 << 27
+"""Tokens of a window at most. What keeps more of that request, and not all, has an entry for several tokens each."""
+
+
+def is_window(stored: int) -> bool:
+    """Whether a layer that keeps so much of a request of LONGEST has a window."""
+    return 0 < stored <= WIDEST_WINDOW
+
+
+def tokens_of_entry(stored: int) -> int:
+    """Tokens that each entry stands for, of a layer without a window that keeps so much of a request of LONGEST."""
+    return 1 if stored == LONGEST_SOURCE else round(LONGEST / stored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
     """An engine's way to keep caches. block: tokens a page holds. windows: as in the engine document. chunk:
-    tokens of one step. groups: of layers with pages that are equally large, None where each has its own."""
+    tokens of one step. groups: of layers with pages that are equally large, None where each has its own. pools: of
+    layers with windows or states, None where all share one.
+    """
 
     block: int
     windows: str
     chunk: int
     groups: PageGroups | None = None
+    pools: CachePools | None = None
 
     @property
     def running(self) -> Paging:
@@ -40,8 +57,14 @@ class Paging:
 
     def slots(self, stored: int, length: Num) -> Num:
         """Tokens that one layer keeps of a request of `length`; `stored`: what it keeps of one of LONGEST."""
-        if stored < LONGEST_SOURCE and self.windows != "full":
-            length = minimum(length, stored + (self.chunk if self.windows == "chunk" else 0))
+        if is_window(stored):
+            if self.windows != "full":
+                length = minimum(length, stored + (self.chunk if self.windows == "chunk" else 0))
+            return self.whole_pages(length)
+        return floor_div(self.whole_pages(length), tokens_of_entry(stored))
+
+    def whole_pages(self, length: Num) -> Num:
+        """Tokens of the pages that hold so many."""
         return ceil_div(length, self.block) * self.block
 
 

@@ -16,8 +16,8 @@ from archsim.counts.formats import Formats
 from archsim.counts.graph_counts import inventory
 from archsim.graph.graph import Block, blocks
 from archsim.graph.tensor import Tensor, nbytes
-from archsim.memory.kv_cache import LONGEST, LONGEST_SOURCE, Paging
-from archsim.spec.engine import Engine, PageGroups
+from archsim.memory.kv_cache import LONGEST, LONGEST_SOURCE, Paging, is_window, tokens_of_entry
+from archsim.spec.engine import CachePools, Engine, PageGroups
 from archsim.spec.model import Model
 
 INPUT_TABLES = ("embedding", "position", "embedding_other", "embedding_per_layer")
@@ -81,6 +81,8 @@ class PipelineStage:
         """
         if paging.groups is not None and self._equal_pages:
             return self._in_equal_pages(length, paging, paging.groups)
+        if paging.pools is not None and source is None and (cell := self._pooled(paging.pools)) is not None:
+            return self._in_pools(length, paging, paging.pools, cell)
         total: Num = self._constant
         for stored, each in self._per_slot:
             tokens = source if source is not None and stored == LONGEST_SOURCE else length
@@ -104,7 +106,8 @@ class PipelineStage:
     def _equal_pages(self) -> bool:
         """Whether layers keep caches in several ways, and a token takes the same in all that grow."""
         grow = {round(each, 6) for stored, (_, each) in self._kinds.items() if stored}
-        return len(self._kinds) > 1 and len(grow) == 1 and LONGEST_SOURCE not in self._kinds
+        known = all(stored in (0, LONGEST) or is_window(stored) for stored in self._kinds)
+        return len(self._kinds) > 1 and len(grow) == 1 and known
 
     def _in_equal_pages(self, length: Num, paging: Paging, groups: PageGroups) -> Num:
         """Bytes of one request where layers lie in groups of equally many, whose pages are equally large."""
@@ -117,12 +120,57 @@ class PipelineStage:
         pages: Num = 0
         for stored, (layers, _) in kinds.items():
             tokens: Num = length
-            if 0 < stored < LONGEST_SOURCE and paging.windows == "chunk":
+            if is_window(stored) and paging.windows == "chunk":
                 kept = minimum(length, stored - 1 + groups.steps * paging.chunk)
                 tokens = kept + block  # a window may begin in a page
             each = ceil_div(tokens, block) if stored else groups.states
             pages = pages + each * ceil_div(layers, size)
         return nearest(size * of_token * block * pages)
+
+    # --------------------------------------------------------------------- pools
+    @cached_property
+    def _growing(self) -> tuple[Num, Num]:
+        """Bytes of a token in layers that keep it or an entry with it, and in those with a window."""
+        kept: Num = sum(each / tokens_of_entry(stored) for stored, each in self._per_slot if not is_window(stored))
+        return kept, sum(each for stored, each in self._per_slot if is_window(stored))
+
+    def _window_share(self, pools: CachePools) -> float:
+        """Tokens that layers with a window keep, over those of the others."""
+        entries = any(not is_window(stored) and tokens_of_entry(stored) > 1 for stored, _ in self._per_slot)
+        return pools.entry_windows if entries else pools.windows
+
+    def _pooled(self, pools: CachePools) -> Num | None:
+        """Bytes of a token in the pools of all layers that keep tokens; None where layers are of one kind."""
+        kept, windows = self._growing
+        if not kept or not (windows or self._constant):
+            return None
+        return kept + self._window_share(pools) * windows
+
+    def _states_over_all(self, pools: CachePools) -> float:
+        """Share of the room that is set aside for states."""
+        return pools.states / (1 + pools.states) if self._constant else 0.0
+
+    def _in_pools(self, length: Num, paging: Paging, pools: CachePools, cell: Num) -> Num:
+        """Bytes of the room for one request: by the pool that holds fewest of them."""
+        tokens, states = paging.whole_pages(length), self._states_over_all(pools)
+        if self.window:
+            tokens = maximum(tokens, minimum(tokens, self.window) / self._window_share(pools))
+        each = cell * tokens / (1 - states)
+        return nearest(maximum(each, pools.states_of_request * self._constant / states) if states else each)
+
+    def _tokens_of_pools(self, room: int, length: int, paging: Paging, pools: CachePools, cell: Num) -> int:
+        """Tokens that the pools hold: of requests shorter than the windows, as many as the windows' pool does."""
+        held = room * (1 - self._states_over_all(pools)) / cell
+        if self.window:
+            held *= min(1.0, self._window_share(pools) * length / min(length, self.window))
+        return int(held / paging.block) * paging.block
+
+    def requests_of_states(self, room: int, paging: Paging) -> int | None:
+        """Requests whose states fit the pool of states; None where nothing limits them beside the room."""
+        pools = paging.pools
+        if pools is None or not self._constant or self._pooled(pools) is None:
+            return None
+        return int(room * self._states_over_all(pools) / self._constant) // pools.states_of_request
 
     @property
     def uniform(self) -> bool:
@@ -138,7 +186,7 @@ class PipelineStage:
     @property
     def window(self) -> int:
         """Tokens of the widest window of its layers; 0: none has one."""
-        return max((stored for stored, _ in self._per_slot if stored < LONGEST_SOURCE), default=0)
+        return max((stored for stored, _ in self._per_slot if is_window(stored)), default=0)
 
     def tokens(self, room: int, length: int, paging: Paging, source: int | None = None) -> int:
         """Tokens that `room` bytes hold: whole pages; where layers differ, by requests of `length`. source: as in
@@ -146,6 +194,8 @@ class PipelineStage:
         """
         if room <= 0 or not self.caches:
             return 0
+        if paging.pools is not None and source is None and (cell := self._pooled(paging.pools)) is not None:
+            return self._tokens_of_pools(room, length, paging, paging.pools, cell)
         if source is None and (self.uniform or (paging.windows == "full" and not self._constant)):
             return int(room // maximum(1, self.request_bytes(paging.block, paging))) * paging.block
         return int(room / maximum(1, self.request_bytes(length, paging, source)) * length)

@@ -530,6 +530,7 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     store = request.store or default_store()
     overheads = overheads_of(engine.name, engine.version, measured=store.engines, document=engine.rules)
     pricer = StepPricer.of(model, hardware, formats, overheads, chosen.plan, graphs=memory.graphs, store=store)
+    policy = limited_by_states(policy, chosen.memory)
     found = chosen.memory.kv_tokens
     tokens = request.kv_tokens or (UNBOUNDED if found is None else found)
     pools = request.fleet.decode_replicas > 0
@@ -642,6 +643,12 @@ def limited_by_drafts(policy: Policy, tensors: EngineTensors, plan: Plan) -> Pol
     if most is None or tensors.seqs_limit:
         return policy
     return replace(policy, max_seqs=min(policy.max_seqs, max(most // plan.dp, 1)))
+
+
+def limited_by_states(policy: Policy, memory: DeviceMemory) -> Policy:
+    """The rules where recurrent states have a pool of their own: it bounds the requests that run."""
+    most = memory.requests_of_states
+    return policy if most is None else replace(policy, max_seqs=max(min(policy.max_seqs, most), 1))
 
 
 def batching_policy(

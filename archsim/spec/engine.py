@@ -219,6 +219,27 @@ class PageGroups(EngineSection):
     states: Count = 1
 
 
+class CachePools(EngineSection):
+    """Memory for caches that is divided when the engine starts, whatever requests come. windows: tokens that layers
+    with a window keep, over those that the others keep; entry_windows: the same of models whose other layers keep
+    compressed entries; windowed: how names of models begin whose windows have a pool, empty: all; those of others keep
+    as many tokens as other layers. states: memory of recurrent states over that of all other caches;
+    states_of_request: states that a request takes at most, of itself and of prefixes that are kept for others.
+    """
+
+    windows: Annotated[float, Field(gt=0, le=1)]
+    entry_windows: Annotated[float, Field(gt=0, le=1)]
+    states: Annotated[float, Field(gt=0)]
+    states_of_request: Count = 1
+    windowed: tuple[str, ...] = ()
+
+    def of(self, model: str) -> CachePools:
+        """The same as they are for a model."""
+        if not self.windowed or model.startswith(self.windowed):
+            return self
+        return self.model_copy(update={"windows": 1.0, "entry_windows": 1.0})
+
+
 class HostExperts(EngineSection):
     """Routed experts in host memory. concurrent: whether they run at the same time as those of the device, or
     after them. kernels: formats that they can be in, where an engine counts the experts that devices keep,
@@ -236,7 +257,8 @@ class EngineMemoryRules(EngineSection):
     bytes that the driver keeps, by vendor. windows: caches of windowed layers kept in `full`, `cut` to the window, or
     to the window and one `chunk`. latent: MLA's latent kept, or keys and values expanded (naive). states: recurrent
     states in the formats that the model defines, or all in fp32. groups: pages where layers keep caches differently;
-    nothing where each layer has its own. layout: factor on weights stored in a format.
+    nothing where each layer has its own. pools: memory divided between kinds of caches beforehand; nothing where
+    all share one. layout: factor on weights stored in a format.
     rope_tables: bytes of a number in tables of sines and cosines of every position that the model knows; 0: none.
     embedding: where the input table lives. towers: whether vision and audio encoders are loaded with the language
     model, or only where they are asked for. encoders: what is kept free for those that are loaded. cache_formats: the
@@ -256,6 +278,7 @@ class EngineMemoryRules(EngineSection):
     latent: Literal["latent", "naive"] = "latent"
     states: Literal["model", "fp32"] = "model"
     groups: PageGroups | None = None
+    pools: CachePools | None = None
     layout: dict[str, float] = Field(default_factory=dict)
     rope_tables: int = Field(default=0, ge=0)
     embedding: Literal["device", "host"] = "device"

@@ -55,9 +55,11 @@ def test_windowed_file_in_llama_cpp() -> None:
 def test_windows_by_engine() -> None:
     """alvarobartt/hf-mem#70: 6.09 GiB is the ideal; engines that keep windowed layers in full take 12 GiB."""
     ideal = fit("gpt-oss-20b", "h100", max_model_len=8192, batch=32)
-    full = fit("gpt-oss-20b", "h100", engine="sglang", max_model_len=8192, batch=32)
+    full = fit("gpt-oss-20b", "h100", engine="vllm@0.9.1", max_model_len=8192, batch=32)
+    pools = fit("gpt-oss-20b", "h100", engine="sglang", max_model_len=8192, batch=32)
     assert ideal.need / GIB == pytest.approx(6.09, abs=0.01)
     assert full.need / GIB == pytest.approx(12.0, abs=0.01)
+    assert pools.need / GIB == pytest.approx(12.0 * (1 + 0.8) / 2, abs=0.01)  # half of the layers have a window
 
 
 def test_windowed_half_counts_little() -> None:
