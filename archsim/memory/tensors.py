@@ -202,8 +202,8 @@ class PipelineStage:
 
     @property
     def growth(self) -> int:
-        """Bytes of one more token before any sliding window is full."""
-        return int(nearest(sum(each for _, each in self._per_slot)))
+        """Bytes of one more token before any sliding window is full, of entries for several tokens their share."""
+        return int(nearest(sum(self._growing)))
 
 
 def _grows(tensor: Tensor) -> bool:

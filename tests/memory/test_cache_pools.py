@@ -49,6 +49,14 @@ def test_pages_of_entries() -> None:
     assert Paging(block=256, windows="cut", chunk=0).slots(LONGEST // 128, 257) == 4
 
 
+def test_growth_of_entries() -> None:
+    """DeepSeek-V4-Flash: 43 layers keep a window of 1,024 B a token; 21 have an entry of 1,024 B and its key of 256 B
+    for 4 tokens each, 20 one of 1,024 B for 128.
+    """
+    stage, _ = stage_of("deepseek-v4-flash", "generic")
+    assert stage.growth == 43 * 1024 + 21 * 1280 // 4 + 20 * 1024 // 128
+
+
 def test_windows_have_a_pool() -> None:
     """12 layers of gpt-oss-20b keep all tokens, 12 a window: 0.8 times as many."""
     answer = archsim.fit("gpt-oss-20b", "h100", engine="sglang", suggest=False)
