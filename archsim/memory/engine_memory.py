@@ -229,10 +229,11 @@ class DeviceMemory:
         source = None if self.source is None else int(self.source)
         return self.stage.tokens(int(self.division.room), int(self.length), self.paging, source)
 
-    @property
-    def requests_of_states(self) -> int | None:
-        """Requests whose recurrent states fit a pool of their own, on one attention replica; None: there is none."""
-        return self.stage.requests_of_states(int(self.division.room), self.paging)
+    def requests_of_states(self, *, prefixes: bool) -> int | None:
+        """Requests whose recurrent states fit a pool of their own, on one attention replica; None: there is none.
+        prefixes: whether states are kept for requests that begin alike.
+        """
+        return self.stage.requests_of_states(int(self.division.room), self.paging, prefixes=prefixes)
 
     @property
     def max_concurrency(self) -> float | None:

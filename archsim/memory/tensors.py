@@ -165,12 +165,15 @@ class PipelineStage:
             held *= min(1.0, self._window_share(pools) * length / min(length, self.window))
         return int(held / paging.block) * paging.block
 
-    def requests_of_states(self, room: int, paging: Paging) -> int | None:
-        """Requests whose states fit the pool of states; None where nothing limits them beside the room."""
+    def requests_of_states(self, room: int, paging: Paging, *, prefixes: bool = True) -> int | None:
+        """Requests whose states fit the pool of states; None where nothing limits them beside the room. prefixes:
+        whether states are kept for requests that begin alike.
+        """
         pools = paging.pools
         if pools is None or not self._constant or self._pooled(pools) is None:
             return None
-        return int(room * self._states_over_all(pools) / self._constant) // pools.states_of_request
+        states = int(room * self._states_over_all(pools) / self._constant)
+        return states // pools.states_of_request if prefixes else states
 
     @property
     def uniform(self) -> bool:

@@ -530,8 +530,9 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     store = request.store or default_store()
     overheads = overheads_of(engine.name, engine.version, measured=store.engines, document=engine.rules)
     pricer = StepPricer.of(model, hardware, formats, overheads, chosen.plan, graphs=memory.graphs, store=store)
-    policy = limited_by_states(policy, chosen.memory)
     found = chosen.memory.kv_tokens
+    prefix = prefix_use(tensors, request.prefix_cache, chosen.memory.stage) if found is not None else "off"
+    policy = limited_by_states(policy, chosen.memory, prefix)
     tokens = request.kv_tokens or (UNBOUNDED if found is None else found)
     pools = request.fleet.decode_replicas > 0
     encoded = encoded_items(model, hardware, overheads, chosen.plan, works, store)
@@ -539,7 +540,7 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     return ServedEngine(
         model=model, hardware=hardware, plan=chosen.plan, formats=formats, engine=engine, policy=policy,
         memory=chosen.memory, kv_tokens=tokens, block=tensors.paging.block, pricer=pricer, exact=request.exact,
-        prefix=prefix_use(tensors, request.prefix_cache, chosen.memory.stage) if found is not None else "off",
+        prefix=prefix,
         drafting=request.drafting, front=front_end_of(*front, pools=pools), left_out=left_out(*front, pools=pools),
         drafter=_drafter(request, hardware, overheads, chosen.plan, engine, store),
         captured=captured_of(tensors, policy, chosen.plan), fleet=request.fleet,
@@ -645,9 +646,9 @@ def limited_by_drafts(policy: Policy, tensors: EngineTensors, plan: Plan) -> Pol
     return replace(policy, max_seqs=min(policy.max_seqs, max(most // plan.dp, 1)))
 
 
-def limited_by_states(policy: Policy, memory: DeviceMemory) -> Policy:
+def limited_by_states(policy: Policy, memory: DeviceMemory, prefix: PrefixUse) -> Policy:
     """The rules where recurrent states have a pool of their own: it bounds the requests that run."""
-    most = memory.requests_of_states
+    most = memory.requests_of_states(prefixes=prefix != "off")
     return policy if most is None else replace(policy, max_seqs=max(min(policy.max_seqs, most), 1))
 
 

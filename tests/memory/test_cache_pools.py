@@ -86,7 +86,7 @@ def test_short_requests_are_as_many_as_the_pool_of_windows_holds() -> None:
 
 @pytest.mark.parametrize(("engine", "states"), [("sglang", 5), ("sglang@0.5.12", 3)])
 def test_states_have_a_pool(engine: str, states: int) -> None:
-    """Recurrent states get 0.9 of the memory of keys and values; requests are limited by both."""
+    """Recurrent states get 0.9 of the memory of keys and values; requests are limited by both pools."""
     stage, paging = stage_of("qwen3-next-80b-a3b", engine)
     room = 19 * 2**30
     keys = 12 * 2 * 2 * 256 * 2
@@ -94,6 +94,7 @@ def test_states_have_a_pool(engine: str, states: int) -> None:
     of_states = sum(copies.bytes for copies in stage.caches if "C" not in copies.tensor.axes or
                     copies.tensor.role == "recurrent")  # fmt: skip
     assert stage.requests_of_states(room, paging) == int(9 * 2**30 / of_states) // states
+    assert stage.requests_of_states(room, paging, prefixes=False) == int(9 * 2**30 / of_states)
     assert room / stage.request_bytes(10, paging) == pytest.approx(9 * 2**30 / of_states / states)
     assert room / stage.request_bytes(10**6, paging) == pytest.approx(10 * 2**30 / keys / 10**6)
 
