@@ -198,12 +198,19 @@ LONG = 1 << 40
 """Tokens of a context that no window spans."""
 
 
-def cache_stops_growing(model: Model) -> bool:
-    """Whether some layer keeps only a window of the context, so that `kv_growth` holds until that window is full."""
-    graphs = shared_steps(with_equal_caches(model))
-    per_token = c.state_bytes(graphs.get(step_for(model, 1, 1)), role="kv")
-    held = c.state_bytes(graphs.get(step_for(model, 1, 1, LONG - 1)), role="kv")
-    return bool(held < per_token * LONG)
+def growth_beyond_windows(model: Model, formats: Formats) -> int | None:
+    """Bytes that one more token of one sequence adds on average once every window is full, of entries for several
+    tokens their share; None where every layer keeps the whole context, so that `kv_growth` holds for any length.
+    """
+    graph = formats.apply(shared_steps(with_equal_caches(model)).get(step_for(model, 1, 1, LONG - 1)))
+    later = round(c.state_bytes(graph, role="kv") / LONG)
+    return later if later < kv_growth(model, formats) else None
+
+
+def windows_note(model: Model, formats: Formats) -> str:
+    """What stands behind a growth of the cache: until when it holds, and what follows; empty where it always holds."""
+    later = growth_beyond_windows(model, formats)
+    return "" if later is None else f", until windows are full, then {f'{later:,} B' if later else 'nothing'}"
 
 
 def flops_of(graph: Block) -> Flops:

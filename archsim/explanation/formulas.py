@@ -12,7 +12,7 @@ from archsim.base.number import Num, floor_div, minimum, opaque
 from archsim.base.poly import Poly
 from archsim.blocks.layer import walk_layers
 from archsim.counts import graph_counts as c
-from archsim.counts.count import cache_stops_growing, step_for
+from archsim.counts.count import step_for, windows_note
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.training_graph import training_graph, training_step_of
 from archsim.graph.graph import Block, ops
@@ -197,8 +197,7 @@ def _kv_cache(model: Model, context: int, formats: Formats) -> Explanation:
     states = c.inventory(graph, kind="state")
     parts = [_formula(letters, item.tensor.name, nbytes(item.tensor) * item.copies, "B") for item in states]
     whole = _formula(letters, "all", c.state_bytes(graph, role="kv"), "B per token")
-    windows = ", until windows are full" if cache_stops_growing(model) else ""
-    notes = [f"cache in {formats.kv.name}; growth per token of one sequence" + windows]
+    notes = [f"cache in {formats.kv.name}; growth per token of one sequence" + windows_note(model, formats)]
     if c.state_bytes(graph, role="recurrent"):
         notes.append("recurrent states are constant in length: they are among the parts, not in the growth")
     return _explanation(model, "kv_cache", "KV cache", whole, parts, *notes)

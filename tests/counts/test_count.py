@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from archsim.base.errors import UsageError
-from archsim.counts.count import CountResult, _items_inside, count
+from archsim.counts.count import CountResult, _items_inside, count, growth_beyond_windows
+from archsim.counts.formats import choose_formats
 from archsim.counts.graph_counts import by_block, inventory
 from archsim.counts.towers import tower_params
 from archsim.graph.step import Step
@@ -202,3 +203,12 @@ def test_blocks_hold_what_is_under_their_paths() -> None:
     for block, _ in by_block(graph):
         assert held.get(block.name, []) == [i for i in items if i.tensor.name.startswith(block.name + ".")]
     assert sum(map(len, held.values())) <= len(items) * max(i.tensor.name.count(".") for i in items)
+
+
+@pytest.mark.parametrize(("model", "later"), [("llama3.1-8b", None), ("gpt-oss-20b", 12 * 2 * 8 * 64 * 2),
+                                              ("gemma3-27b", 10 * 2 * 16 * 128 * 2), ("mistral-7b-v0.1", 0),
+                                              ("deepseek-v4-flash", 21 * 1280 // 4 + 20 * 1024 // 128)])  # fmt: skip
+def test_growth_of_caches_once_windows_are_full(model: str, later: int | None) -> None:
+    """Layers with a window add nothing, those with an entry for several tokens its share."""
+    spec = load_model(model)
+    assert growth_beyond_windows(spec, choose_formats(spec, None, None)) == later

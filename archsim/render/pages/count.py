@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from archsim.base.notes import urgent
 from archsim.base.number import Num
 from archsim.base.units import format_bytes, format_count, format_flops
-from archsim.counts.count import BlockCount, CountResult, cache_stops_growing
+from archsim.counts.count import BlockCount, CountResult, windows_note
 from archsim.render.command_line import command_line, try_section
 from archsim.render.page import Page, Row, Section, footer, percent, plural, row
 
@@ -84,7 +84,7 @@ def _param(name: str, n: int, note: str) -> Row:
 def _bytes(r: CountResult) -> Section:
     rows = [row("weights", f"{r.weight_bytes:,} B", format_bytes(r.weight_bytes), r.formats.name)]
     if r.kv_bytes_per_token:
-        kv = r.formats.kv.name + (", until windows are full" if cache_stops_growing(r.model) else "")
+        kv = r.formats.kv.name + windows_note(r.model, r.formats)
         rows.append(row("KV cache per token", f"{r.kv_bytes_per_token:,} B", "", kv))
         held = f"batch {r.batch:,} × {r.input_len:,} tokens"
         held += "" if r.source_len is None else f", {r.source_len:,} of source"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from archsim.base.notes import urgent
 from archsim.base.units import format_bytes, format_count, format_flops, format_rate, format_seconds, format_span
-from archsim.counts.count import cache_stops_growing
+from archsim.counts.count import windows_note
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.assumptions import EVIDENCE
 from archsim.predict.context_curve import contexts_of, decode_seconds
@@ -138,8 +138,7 @@ def _size(e: Estimate, whole: Facts) -> Section:
         state = f"{format_bytes(whole.state_bytes)} per sequence"
         rows.insert(2, ("recurrent state", state, "independent of length"))
     if kv:
-        windows = ", until windows are full" if cache_stops_growing(e.model) else ""
-        rows.insert(2, ("KV cache", f"{kv:,} B per token", e.formats.kv.name + windows))
+        rows.insert(2, ("KV cache", f"{kv:,} B per token", e.formats.kv.name + windows_note(e.model, e.formats)))
     if e.params_active != e.params_total:
         active = format_count(e.params_active)
         rows.insert(1, ("  active per token", active, "excludes unused routed experts"))
