@@ -48,11 +48,11 @@ from archsim.serving.engine import Arriving, Replica
 from archsim.serving.expected_answers import ExpectedAnswers
 from archsim.serving.fleet import SHORTEST, Fleet, FleetPlan, Pool
 from archsim.serving.front import NO_FRONT_END, FrontEnd, FrontQueue
-from archsim.serving.gang import Gang, GangSeconds, RankStep, slowest
+from archsim.serving.gang import Gang, GangSeconds, RankRule, RankStep, rank_rule, slowest
 from archsim.serving.load import Arrivals, Requests
 from archsim.serving.micro_batches import MicroBatches
 from archsim.serving.pipeline import Pipeline, StageScheduler
-from archsim.serving.policy import Policy
+from archsim.serving.policy import Policy, PoolRules
 from archsim.serving.prefix_cache import CACHES
 from archsim.serving.random_numbers import Stream
 from archsim.serving.record import RunRecord
@@ -260,13 +260,18 @@ class ServedEngine:
         record = RunRecord.of(requests.input_len, requests.output_len, warmup=warmup, samples=samples)
         arrivals, fleet = Arrivals(requests), self.fleet
         if fleet.alone:
-            self.replica(times, requests, record, arrivals, self.scheduler_of(draws)).run()
+            rule = self.rank_rule("alone", draws)
+            self.replica(times, requests, record, arrivals, self.scheduler_of(draws), rule).run()
             return record
         if self.decode is not None:
             self.disaggregated(self.decode, requests, times, record, draws).run()
             return record
         router = fleet.routing.router(requests, draws)
-        replica = partial(self.replica, times, requests, scheduler=self.scheduler_of(draws))
+        schedulers = self.scheduler_of(draws)
+
+        def replica(part: RunRecord, inbox: Arriving) -> Replica | Gang | Pipeline:
+            return self.replica(times, requests, part, inbox, schedulers, self.rank_rule("alone", draws))
+
         pool = Pool(record, replica, router, self.shortest_s(times))
         if fleet.scaling is not None:
             ScaledFleet(arrivals, pool, fleet.scaling, delay_s=fleet.delay_s).run()
@@ -294,24 +299,32 @@ class ServedEngine:
         records, decodes = pool_records(record), second.server.decode_scheduler_of(draws)
 
         def prefill(part: RunRecord, inbox: Arriving) -> Replica | Gang | Pipeline:
-            return self.replica(first, requests, part, inbox, partial(PrefillScheduler, whole=whole))
+            rule = self.rank_rule("prompts", draws)
+            return self.replica(first, requests, part, inbox, partial(PrefillScheduler, whole=whole), rule)
 
         def decode(part: RunRecord, inbox: Arriving) -> Replica | Gang | Pipeline:
-            return replace(second.server, front=NO_FRONT_END).replica(then, requests, part, inbox, decodes)
+            rule = second.server.rank_rule("answers", draws)
+            return replace(second.server, front=NO_FRONT_END).replica(then, requests, part, inbox, decodes, rule)
 
         pools = (Pool(records[0], prefill, routers[0], self.shortest_s(first)),
                  DecodePool(records[1], decode, routers[1], second.server.shortest_s(then)))  # fmt: skip
         links = Links(second.link * self.plan.devices, second.link * second.server.plan.devices)
         counts = (fleet.replicas, fleet.decode_replicas)
         return DisaggregatedFleet(
-            Arrivals(requests), record, *pools, counts, links, second.size, layers=second.layers, delay_s=fleet.delay_s
-        )
+            Arrivals(requests), record, *pools, counts, links, second.size, layers=second.layers,
+            room_first=second.server.policy.pools.room_first, delay_s=fleet.delay_s,
+        )  # fmt: skip
+
+    def rank_rule(self, role: Literal["alone", "prompts", "answers"], draws: Stream) -> RankRule | None:
+        """By which the engine sends requests to data-parallel ranks, in one run; None: the usual one."""
+        batching = self.engine.rules.scheduler.batching
+        return None if batching is None else rank_rule(getattr(batching.ranks, role), Stream(draws.key ^ 2))
 
     def replica(
         self, times: StepTimes, requests: Requests, record: RunRecord, arrivals: Arriving,
-        scheduler: SchedulerOf = Scheduler,
+        scheduler: SchedulerOf = Scheduler, rule: RankRule | None = None,
     ) -> Replica | Gang | Pipeline:  # fmt: skip
-        """One replica with its front end, that takes what arrives of some requests."""
+        """One replica with its front end, that takes what arrives of some requests. rule: of data-parallel ranks."""
         policy = replace(self.policy, ignores_eos=requests.ignore_eos, shares_prefixes=self.prefix != "off")
         entry = arrivals if self.front.nothing else FrontQueue(arrivals, self.front, record)
         if self.micro_batch:
@@ -321,7 +334,7 @@ class ServedEngine:
             stages = StageScheduler.batches(policy, self.cache(requests), record, self.plan.pp, split=split)
             return Pipeline(stages, times, entry)
         ranks = [scheduler(policy, self.cache(requests), record) for _ in range(self.plan.dp)]
-        return Replica(ranks[0], times, entry) if len(ranks) == 1 else Gang(ranks, gang_seconds(times), entry)
+        return Replica(ranks[0], times, entry) if len(ranks) == 1 else Gang(ranks, gang_seconds(times), entry, rule)
 
     def scheduler_of(self, draws: Stream) -> SchedulerOf:
         """Makes the scheduler of one data-parallel rank."""
@@ -661,6 +674,7 @@ def batching_policy(
         expected=ExpectedAnswers(**ratio.model_dump()) if ratio else ExpectedAnswers(),
         gives_way=batching.gives_way, requeue=batching.requeue,
         admit_after_preemption=batching.admit_after_preemption, ahead=batching.ahead, in_flight=batching.in_flight,
+        pools=PoolRules(**batching.pools.model_dump()),
     )  # fmt: skip
 
 

@@ -91,9 +91,10 @@ class Scheduler:
         room = int((1 - self.policy.watermark) * self.cache.total - 1) * self._block
         return min(room - self._block, self.policy.budget if self.policy.longest(1, 1) else room)
 
-    def expects(self, request: int) -> bool:
-        """Whether a request has room here already (see `DecodeScheduler`)."""
-        return False
+    @property
+    def queued(self) -> int:
+        """Requests that are here and do not run."""
+        return len(self.waiting)
 
     def _most_tokens(self, request: int) -> int:
         """Tokens whose blocks a request holds at most; its last token is never cached."""
