@@ -113,9 +113,14 @@ class DecodeScheduler(Scheduler):
         return reason
 
     @property
-    def steady(self) -> bool:
+    def same(self) -> bool:
         """As of `Scheduler`; requests that want room get none before another ends."""
-        return super().steady and not self._arrived and (not self.incoming or (self._stuck and self._settled))
+        return super().same and not self._arrived and (not self.incoming or (self._stuck and self._settled))
+
+    @property
+    def _settled(self) -> bool:
+        """Also whether what is kept for those that decode does not become less."""
+        return super()._settled and (self._room is None or self._room.settled)
 
     def schedule(self) -> bool:
         """The next step; what room it leaves is for those that want it."""
@@ -155,6 +160,11 @@ class DecodeScheduler(Scheduler):
             tokens = self.record.input_len[request]
             self.cache.give_way(request, tokens, 0)
             self._admission.leave(request)
+            self._stuck = False
+
+    def _leave(self, request: int) -> None:
+        super()._leave(request)
+        self._stuck = False  # what it held is free
 
     def _start(self, request: int) -> None:
         """A request whose prompt and first token are here decodes from the next step on; the client sees that token."""

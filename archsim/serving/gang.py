@@ -117,18 +117,23 @@ class Gang:
     """Data-parallel ranks of one engine. They wait for each other in every step; a rank without requests takes part. A
     request goes to the rank that a rule chooses when it arrives, and stays there.
 
-    The ranks' schedulers write one record. now_s: end of the last step.
+    The ranks' schedulers write one record. now_s: end of the last step. one_by_one: ask every rank for every step, also
+    where it could only say that the same requests decode on.
     """
 
-    __slots__ = ("_horizon_s", "_late", "_loads", "_next_sample", "_queued", "_rank_of", "_rule", "arrivals", "now_s",
-                 "ranks", "record", "seconds")  # fmt: skip
+    __slots__ = (
+        "_horizon_s", "_late", "_loads", "_next_sample", "_one_by_one", "_queued", "_rank_of", "_rule",
+        "arrivals", "now_s", "ranks", "record", "seconds",
+    )  # fmt: skip
 
     def __init__(
-        self, ranks: Sequence[Scheduler], seconds: GangSeconds, arrivals: Arriving, rule: RankRule | None = None
-    ) -> None:
+        self, ranks: Sequence[Scheduler], seconds: GangSeconds, arrivals: Arriving, rule: RankRule | None = None, *,
+        one_by_one: bool = False,
+    ) -> None:  # fmt: skip
         if len({id(rank.record) for rank in ranks}) != 1:
             raise UsageError("the ranks of a gang write one record")
         self.ranks, self.seconds, self.arrivals, self.record = ranks, seconds, arrivals, ranks[0].record
+        self._one_by_one = one_by_one
         self._rule, self._loads = rule or FewestRequests(), RankLoads(ranks)
         self._rank_of: dict[int, int] = {}
         self.record.total_blocks = sum(rank.cache.total for rank in ranks)
@@ -166,7 +171,7 @@ class Gang:
             while arrivals.next_s <= self._horizon_s:
                 self._take_arrival()
             self._queued, self._late = sum(map(_waiting, self.ranks)), 0
-            if sum(rank.schedule() for rank in self.ranks):
+            if self._schedule():
                 self._step()
             elif sum(rank.release() for rank in self.ranks) or self._horizon_s < self.now_s:
                 self._horizon_s = self.now_s
@@ -174,6 +179,16 @@ class Gang:
                 self._wait(arrivals.next_s)
             else:
                 return
+
+    def _schedule(self) -> bool:
+        """The next step of every rank; False where none has anything to compute. Ranks whose step is of the same
+        requests as before are not asked.
+        """
+        found = False
+        for rank in self.ranks:
+            if (not self._one_by_one and rank.same and rank.decode_on()) or rank.schedule():
+                found = True
+        return found
 
     def _take_arrival(self) -> None:
         """The next request joins the queue of a rank."""

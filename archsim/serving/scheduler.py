@@ -107,6 +107,11 @@ class Scheduler:
 
     @property
     def steady(self) -> bool:
+        """Whether steps can be passed by (`pass_steps`) while they are of the same requests."""
+        return self.same
+
+    @property
+    def same(self) -> bool:
         """Whether the next steps can only be of the requests that decode now, until one ends or another arrives: no
         prompt is cut, and none that waits could be admitted.
         """
@@ -118,6 +123,22 @@ class Scheduler:
     def _settled(self) -> bool:
         """Whether the last step has neither computed prompts nor ended requests that still hold their places."""
         return not (self.prompts or self._due)
+
+    def decode_on(self) -> bool:
+        """`schedule` where the next step is of the `same` requests; False, and nothing is done, where their blocks are
+        not free.
+        """
+        blocks = self._blocks_needed()
+        if blocks > self.cache.free:
+            return False
+        if blocks:
+            self.cache.take(blocks)
+        if self.prompts:
+            self.chunks, self.prompts, self._full, self.started = [], [], [], []
+        self.decodes, self.context = self.n, self.cached
+        if self._expected is not None:
+            self._expected.decode(1)
+        return True
 
     def steps_to_end(self) -> int:
         """Steps of which only the last can be one in which a request ends; 0 where there is none."""

@@ -49,7 +49,7 @@ def run(load: Sequence[tuple[float, int, int]], counts: tuple[int, int] = (1, 1)
         rate: float = inf, policies: tuple[Policy, Policy] | None = None, blocks: int = 40,
         first_blocks: int = 40, ranks: int = 1,
         times: tuple[Times, Times] | None = None, concurrency: int | None = None, warmup: int = 0,
-        drafts: tuple[float, ...] = (),
+        drafts: tuple[float, ...] = (), one_by_one: bool = False,
         ) -> DisaggregatedFleet:  # fmt: skip
     """A fleet after its run; a token of cache is one byte."""
     columns = [list(column) for column in zip(*sorted(load), strict=True)]
@@ -71,7 +71,9 @@ def run(load: Sequence[tuple[float, int, int]], counts: tuple[int, int] = (1, 1)
                 made.append(SpeculativeDecodeScheduler(after, cache, part, accepts, len(drafts)))
             else:
                 made.append(DecodeScheduler(after, cache, part))
-        return Replica(made[0], paces[kind], arrivals) if ranks == 1 else Gang(made, slowest(paces[kind]), arrivals)
+        if ranks == 1:
+            return Replica(made[0], paces[kind], arrivals, one_by_one=one_by_one)
+        return Gang(made, slowest(paces[kind]), arrivals, one_by_one=one_by_one)
 
     routers = [parse_router(router).router(requests, Stream.of(0, name)) for name in ("routing", "decode routing")]
     prefill = Pool(first, lambda part, inbox: engine(0, part, inbox), routers[0], 0.9 * paces[0].step)
@@ -238,8 +240,10 @@ def test_room_for_the_longest_answer_is_kept() -> None:
     assert room.fits(1, 0, 10) and not room.fits(2, 0, 16) and not room.fits(3, 0, 10)
     room.admit(1)
     assert not room.fits(1, 0, 6)  # 20 - 15 tokens are left
+    assert not room.settled  # those that decode need less with every token
     room.open(3, 300, (0,))
     assert room.fits(1, 0, 80) and not room.fits(1, 0, 81)  # 100 - 3 × 5 for a prompt with its 5
+    assert room.settled
 
 
 def test_places_are_counted_with_those_whose_caches_travel() -> None:
@@ -276,3 +280,19 @@ def test_ranks_for_answers_share_requests_that_want_room() -> None:
     ends = sorted(record.last_s)
     assert ends[3] < ends[4] and ends[0] == ends[1] and record.parts[1].most_running == 4
     assert ends[7] - ends[0] == pytest.approx(ends[0] - min(record.first_s), rel=0.2)
+
+
+@given(LOADS, st.sampled_from([(), (0.8, 0.5)]), st.sampled_from([PLACES, PoolRules()]),
+       st.sampled_from(["chunk", "expected"]), st.sampled_from([1, 2]))  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_servers_for_answers_that_go_on_as_before_are_not_asked(
+    load: list[tuple[float, int, int]], drafts: tuple[float, ...], pools: PoolRules, room: str, ranks: int
+) -> None:
+    """Each rank has the same times of every request as where it is asked in every step: room is looked for again as
+    soon as a request has left.
+    """
+    policy = Policy(max_seqs=4, budget=32, ahead=1, room=room, pools=pools)  # type: ignore[arg-type]
+    asked, passed = (run(load, ranks=ranks, drafts=drafts, policies=(policy, policy), rate=20.0, one_by_one=one)
+                     for one in (True, False))  # fmt: skip
+    for name in ("first_s", "last_s"):
+        assert getattr(passed.record, name) == pytest.approx(getattr(asked.record, name), rel=1e-9)

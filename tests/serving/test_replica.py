@@ -247,8 +247,8 @@ def test_ranks_share_requests_and_wait_for_each_other() -> None:
 
 
 def test_ranks_get_requests_by_the_engine_s_rule() -> None:
-    """By hand, of prompts of 50, 10, 10, 30 and 10 that all run on: in turn; by the fewest requests; by the fewest tokens
-    of those with no more requests than the mean; by a draw of each request's own.
+    """By hand, of prompts of 50, 10, 10, 30 and 10 that all run on: in turn; by the fewest requests; by the fewest
+    tokens of those with no more requests than the mean; by a draw of each request's own.
     """
     prompts = [50, 10, 10, 30, 10]
     chosen = {}
