@@ -106,7 +106,7 @@ class DecodeRoom:
         return self._input_len[request] + min(self._output_len[request], self.longest)
 
     def open(self, placed: int, held: int, running: Sequence[int]) -> None:
-        """Room is given out. placed: requests that have some; held: tokens of those that decode, which are `running`."""
+        """Room is given out. placed: requests that have some; held: tokens of those that decode (`running`)."""
         if self._bound is None:
             self._bound = max(map(self.whole, range(len(self._input_len))), default=0)
         kept, self._shrinks = self.reserve * placed, False

@@ -296,3 +296,13 @@ def test_servers_for_answers_that_go_on_as_before_are_not_asked(
                      for one in (True, False))  # fmt: skip
     for name in ("first_s", "last_s"):
         assert getattr(passed.record, name) == pytest.approx(getattr(asked.record, name), rel=1e-9)
+
+
+def test_a_full_batch_takes_no_room() -> None:
+    """One request runs at a time, and room is given out while none does: the second cache travels when the first answer
+    has ended, though the cache holds both.
+    """
+    policy = Policy(max_seqs=1, budget=64)
+    fleet = run([(0.0, 8, 9), (3.0, 8, 2)], rate=8.0, policies=(policy, policy), blocks=200)
+    record = fleet.record
+    assert fleet.computed_s[1] < record.last_s[0] and record.first_s[1] >= record.last_s[0] + 1.0
