@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import log2
+from math import ceil, log2
 from operator import add
 from typing import Literal, NamedTuple, cast, get_args
 
@@ -20,7 +20,7 @@ from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.towers import towers_in_memory
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine
-from archsim.engines.overhead import NO_HOST, EngineOverheads, overheads_of
+from archsim.engines.overhead import NO_FLAGS, NO_HOST, EngineOverheads, ServerFlags, overheads_of
 from archsim.engines.prompt_cut import cuts_prompts
 from archsim.graph.step import Step
 from archsim.importers.opening import open_model
@@ -143,6 +143,7 @@ class ServerRequest:
     store: Store | None = None
     fleet: FleetPlan = ALONE
     pools: Pools | None = None
+    flags: ServerFlags = NO_FLAGS
 
     @property
     def degrees(self) -> dict[str, int]:
@@ -526,6 +527,8 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     settings = replace(request.settings, parts=(*request.settings.parts, *encoding))
     tensors = EngineTensors(model, hardware, formats, engine, settings)
     policy = policy_of(tensors, request.chunked_prefill, request.admission)
+    flags = request.flags
+    policy = replace(policy, wait_steps=flags.wait_steps, wait_tokens=ceil(flags.wait_share * policy.budget))
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
     search = PlanSearch(memory, DeviceRates(hardware), request.store)
     chosen = _chosen(search, request)

@@ -51,7 +51,9 @@ class Policy:
     whether a step in which requests gave way admits others. ahead: steps that are scheduled while the one before them
     runs. in_flight: of a pipeline, whether its batches share `max_seqs`, each has a part, or there is only one.
     ignores_eos: whether requests are known to make every token that they may; shares_prefixes: whether prompts find
-    what others left in the cache. pools: of servers for prompts or answers alone.
+    what others left in the cache. wait_steps: steps that whole prompts let pass at most beside requests that decode,
+    where the step would be of fewer than `wait_tokens` tokens with them (TensorRT-LLM's `batch_wait_timeout_iters` and
+    `batch_wait_max_tokens_ratio`). pools: of servers for prompts or answers alone.
     """
 
     max_seqs: int
@@ -70,6 +72,8 @@ class Policy:
     in_flight: Literal["shared", "split", "one"] = "shared"
     ignores_eos: bool = False
     shares_prefixes: bool = True
+    wait_steps: int = 0
+    wait_tokens: int = 0
     pools: PoolRules = ONE_AFTER_THE_OTHER
 
     def __post_init__(self) -> None:

@@ -250,3 +250,15 @@ def test_ranks_that_go_on_as_before_are_not_asked(
         Gang(ranks, slowest(Times()), Fixed(arrivals), one_by_one=one_by_one).run()
         runs.append(record)
     assert equal(*runs)
+
+
+def test_prompts_wait_for_others() -> None:
+    """By hand, steps of one second: a prompt of 4 beside one decode lets three steps pass, less where a second prompt
+    fills 9 tokens with it, and none where nobody decodes.
+    """
+    rules = replace(policy(TRTLLM, 4, 16), ahead=0, wait_steps=3, wait_tokens=9)
+    load = [(0.0, 4, 6), (1.5, 4, 1), (6.5, 4, 5), (7.5, 4, 1), (8.5, 4, 1)]
+    _, scheduler = run(load, rules, 20, 4, Second())
+    assert scheduler.steps == [
+        {0: 4}, {0: 1}, {0: 1}, {0: 1}, {0: 1}, {0: 1, 1: 4}, {2: 4}, {2: 1}, {2: 1, 3: 4, 4: 4}, {2: 1}, {2: 1},
+    ]  # fmt: skip
