@@ -78,6 +78,7 @@ class ServerFlags(NamedTuple):
     lets pass, so that others run with it (TensorRT-LLM's `batch_wait_timeout_iters`). host: the way in which it drives
     the device, where that is not its version's (vLLM's `--async-scheduling`); it then schedules a step ahead.
     all_reduce: of an all-reduce that also does the norm, the engine whose kernels run, and MiB by ranks up to which.
+    wait_share: of the tokens of a step, below which prompts let steps pass (`batch_wait_max_tokens_ratio`).
     """
 
     captured: int | None = None
@@ -85,6 +86,7 @@ class ServerFlags(NamedTuple):
     wait_steps: int = 0
     host: str = ""
     all_reduce: FusedSums = ("", ())
+    wait_share: float = 1.0
 
 
 NO_HOST, FIRST_TOKEN, NO_FLAGS = HostWork(), FirstToken(), ServerFlags()

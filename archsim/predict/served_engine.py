@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import log2
+from math import ceil, log2
 from operator import add
 from typing import Literal, NamedTuple, cast, get_args
 
@@ -20,7 +20,7 @@ from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.towers import towers_in_memory
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine
-from archsim.engines.overhead import NO_HOST, EngineOverheads, overheads_of
+from archsim.engines.overhead import NO_FLAGS, NO_HOST, EngineOverheads, ServerFlags, overheads_of
 from archsim.engines.prompt_cut import cuts_prompts
 from archsim.graph.step import Step
 from archsim.importers.opening import open_model
@@ -48,11 +48,11 @@ from archsim.serving.engine import Arriving, Replica
 from archsim.serving.expected_answers import ExpectedAnswers
 from archsim.serving.fleet import SHORTEST, Fleet, FleetPlan, Pool
 from archsim.serving.front import NO_FRONT_END, FrontEnd, FrontQueue
-from archsim.serving.gang import Gang, GangSeconds, RankStep, slowest
+from archsim.serving.gang import Gang, GangSeconds, RankRule, RankStep, rank_rule, slowest
 from archsim.serving.load import Arrivals, Requests
 from archsim.serving.micro_batches import MicroBatches
 from archsim.serving.pipeline import Pipeline, StageScheduler
-from archsim.serving.policy import Policy
+from archsim.serving.policy import Policy, PoolRules
 from archsim.serving.prefix_cache import CACHES
 from archsim.serving.random_numbers import Stream
 from archsim.serving.record import RunRecord
@@ -143,6 +143,7 @@ class ServerRequest:
     store: Store | None = None
     fleet: FleetPlan = ALONE
     pools: Pools | None = None
+    flags: ServerFlags = NO_FLAGS
 
     @property
     def degrees(self) -> dict[str, int]:
@@ -260,13 +261,18 @@ class ServedEngine:
         record = RunRecord.of(requests.input_len, requests.output_len, warmup=warmup, samples=samples)
         arrivals, fleet = Arrivals(requests), self.fleet
         if fleet.alone:
-            self.replica(times, requests, record, arrivals, self.scheduler_of(draws)).run()
+            rule = self.rank_rule("alone", draws)
+            self.replica(times, requests, record, arrivals, self.scheduler_of(draws), rule).run()
             return record
         if self.decode is not None:
             self.disaggregated(self.decode, requests, times, record, draws).run()
             return record
         router = fleet.routing.router(requests, draws)
-        replica = partial(self.replica, times, requests, scheduler=self.scheduler_of(draws))
+        schedulers = self.scheduler_of(draws)
+
+        def replica(part: RunRecord, inbox: Arriving) -> Replica | Gang | Pipeline:
+            return self.replica(times, requests, part, inbox, schedulers, self.rank_rule("alone", draws))
+
         pool = Pool(record, replica, router, self.shortest_s(times))
         if fleet.scaling is not None:
             ScaledFleet(arrivals, pool, fleet.scaling, delay_s=fleet.delay_s).run()
@@ -294,24 +300,32 @@ class ServedEngine:
         records, decodes = pool_records(record), second.server.decode_scheduler_of(draws)
 
         def prefill(part: RunRecord, inbox: Arriving) -> Replica | Gang | Pipeline:
-            return self.replica(first, requests, part, inbox, partial(PrefillScheduler, whole=whole))
+            rule = self.rank_rule("prompts", draws)
+            return self.replica(first, requests, part, inbox, partial(PrefillScheduler, whole=whole), rule)
 
         def decode(part: RunRecord, inbox: Arriving) -> Replica | Gang | Pipeline:
-            return replace(second.server, front=NO_FRONT_END).replica(then, requests, part, inbox, decodes)
+            rule = second.server.rank_rule("answers", draws)
+            return replace(second.server, front=NO_FRONT_END).replica(then, requests, part, inbox, decodes, rule)
 
         pools = (Pool(records[0], prefill, routers[0], self.shortest_s(first)),
                  DecodePool(records[1], decode, routers[1], second.server.shortest_s(then)))  # fmt: skip
         links = Links(second.link * self.plan.devices, second.link * second.server.plan.devices)
         counts = (fleet.replicas, fleet.decode_replicas)
         return DisaggregatedFleet(
-            Arrivals(requests), record, *pools, counts, links, second.size, layers=second.layers, delay_s=fleet.delay_s
-        )
+            Arrivals(requests), record, *pools, counts, links, second.size, layers=second.layers,
+            room_first=second.server.policy.pools.room_first, delay_s=fleet.delay_s,
+        )  # fmt: skip
+
+    def rank_rule(self, role: Literal["alone", "prompts", "answers"], draws: Stream) -> RankRule | None:
+        """By which the engine sends requests to data-parallel ranks, in one run; None: the usual one."""
+        batching = self.engine.rules.scheduler.batching
+        return None if batching is None else rank_rule(getattr(batching.ranks, role), Stream(draws.key ^ 2))
 
     def replica(
         self, times: StepTimes, requests: Requests, record: RunRecord, arrivals: Arriving,
-        scheduler: SchedulerOf = Scheduler,
+        scheduler: SchedulerOf = Scheduler, rule: RankRule | None = None,
     ) -> Replica | Gang | Pipeline:  # fmt: skip
-        """One replica with its front end, that takes what arrives of some requests."""
+        """One replica with its front end, that takes what arrives of some requests. rule: of data-parallel ranks."""
         policy = replace(self.policy, ignores_eos=requests.ignore_eos, shares_prefixes=self.prefix != "off")
         entry = arrivals if self.front.nothing else FrontQueue(arrivals, self.front, record)
         if self.micro_batch:
@@ -321,7 +335,7 @@ class ServedEngine:
             stages = StageScheduler.batches(policy, self.cache(requests), record, self.plan.pp, split=split)
             return Pipeline(stages, times, entry)
         ranks = [scheduler(policy, self.cache(requests), record) for _ in range(self.plan.dp)]
-        return Replica(ranks[0], times, entry) if len(ranks) == 1 else Gang(ranks, gang_seconds(times), entry)
+        return Replica(ranks[0], times, entry) if len(ranks) == 1 else Gang(ranks, gang_seconds(times), entry, rule)
 
     def scheduler_of(self, draws: Stream) -> SchedulerOf:
         """Makes the scheduler of one data-parallel rank."""
@@ -513,6 +527,8 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     settings = replace(request.settings, parts=(*request.settings.parts, *encoding))
     tensors = EngineTensors(model, hardware, formats, engine, settings)
     policy = policy_of(tensors, request.chunked_prefill, request.admission)
+    flags = request.flags
+    policy = replace(policy, wait_steps=flags.wait_steps, wait_tokens=ceil(flags.wait_share * policy.budget))
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
     search = PlanSearch(memory, DeviceRates(hardware), request.store)
     chosen = _chosen(search, request)
@@ -669,6 +685,7 @@ def batching_policy(
         expected=ExpectedAnswers(**ratio.model_dump()) if ratio else ExpectedAnswers(),
         gives_way=batching.gives_way, requeue=batching.requeue,
         admit_after_preemption=batching.admit_after_preemption, ahead=batching.ahead, in_flight=batching.in_flight,
+        pools=PoolRules(**batching.pools.model_dump()),
     )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """Prompts computed by some replicas, answers made by others: two pools, and the links that caches travel on.
 
-A request's prompt is computed, with its first token, by a replica of the first pool. One of the second pool then takes
-room for the prompt's cache, in order; the cache travels; and the request decodes. The replica that decodes answers the
-client: it sends the first token on when it takes the request into its batch, between two steps. Until the cache has
-arrived its blocks stay taken on the first side as well. A request that loses its cache on the second side computes it
-again there.
+A request's prompt is computed, with its first token, by a replica of the first pool. One of the second pool takes room
+for the prompt's cache, in order, before or after that; the cache travels; and the request decodes. The replica that
+decodes answers the client: it sends the first token on when it takes the request into its batch, between two steps.
+Until the cache has arrived its blocks stay taken on the first side as well. A request that loses its cache on the
+second side computes it again there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import inf, nextafter
 
 from archsim.serving.acceptance import AcceptedDrafts
+from archsim.serving.admission import DecodeRoom
 from archsim.serving.cache import Cache
 from archsim.serving.engine import Arriving
 from archsim.serving.fleet import Fleet, Member, Pool
@@ -41,6 +42,10 @@ class PrefillScheduler(Scheduler):
         self.whole = whole
         self._kept: set[int] = set()
         self._sent: set[int] = set()
+
+    def _most_running(self) -> int:
+        """Those whose caches have not been sent may hold places as well."""
+        return self.policy.max_seqs - (len(self._kept) if self.policy.pools.sent_run else 0)
 
     def _leave(self, request: int) -> None:
         if self.whole[request] or request in self._sent:
@@ -82,10 +87,18 @@ class DecodeScheduler(Scheduler):
         self._arrived: deque[int] = deque()
         self._reserved: set[int] = set()
         self._stuck = False
+        self._room: DecodeRoom | None = None
+        pools, record = self.policy.pools, self.record
+        if pools.reserve is not None:
+            self._admission = self._room = DecodeRoom(
+                pools.reserve, pools.longest, self.cache, record.input_len, record.output_len, self._made
+            )
+            self._expected = None
 
-    def expects(self, request: int) -> bool:
-        """Whether it has room here already."""
-        return request in self._reserved
+    @property
+    def queued(self) -> int:
+        """With those that want room, and those whose caches travel."""
+        return len(self.waiting) + len(self.incoming) + len(self._reserved) + len(self._arrived)
 
     def add(self, request: int) -> str | None:
         """A request comes twice: when it wants room, and when its cache has arrived."""
@@ -100,21 +113,58 @@ class DecodeScheduler(Scheduler):
         return reason
 
     @property
-    def steady(self) -> bool:
+    def same(self) -> bool:
         """As of `Scheduler`; requests that want room get none before another ends."""
-        return super().steady and not self._arrived and (not self.incoming or (self._stuck and self._settled))
+        return super().same and not self._arrived and (not self.incoming or (self._stuck and self._settled))
+
+    @property
+    def _settled(self) -> bool:
+        """Also whether what is kept for those that decode does not become less."""
+        return super()._settled and (self._room is None or self._room.settled)
 
     def schedule(self) -> bool:
         """The next step; what room it leaves is for those that want it."""
         while self._arrived and len(self.running) < self.policy.max_seqs:
             self._start(self._arrived.popleft())
+        if self._room is not None and self.waiting:
+            self._room.open(self._placed, 0, ())
         found = super().schedule()
         self._stuck = False
-        if self._expected is not None and self.incoming:
-            self._expected.open([(request, True) for request in (*self._reserved, *self._arrived)])
+        if self.incoming:
+            self._open_room()
         while self.incoming and not self._stuck:
             self._stuck = not self._take_room(self.incoming[0])
         return found
+
+    @property
+    def _placed(self) -> int:
+        """Requests that have room."""
+        return len(self.running) + len(self._reserved) + len(self._arrived)
+
+    def _open_room(self) -> None:
+        """What those that have room keep of it."""
+        if self._room is not None:
+            self._room.open(self._placed, self.cached + self.n, tuple(self._joined))
+        elif self._expected is not None:
+            self._expected.open([(request, True) for request in (*self._reserved, *self._arrived)])
+
+    def _has_place(self) -> bool:
+        """Whether one more may have room, whatever the cache holds."""
+        places = self.policy.places
+        return len(self.running) < self.policy.max_seqs if places is None else self._placed < places
+
+    def withdraw(self, request: int) -> None:
+        """It has room here, and its prompt was refused."""
+        if request in self._reserved:
+            self._reserved.discard(request)
+            tokens = self.record.input_len[request]
+            self.cache.give_way(request, tokens, 0)
+            self._admission.leave(request)
+            self._stuck = False
+
+    def _leave(self, request: int) -> None:
+        super()._leave(request)
+        self._stuck = False  # what it held is free
 
     def _start(self, request: int) -> None:
         """A request whose prompt and first token are here decodes from the next step on; the client sees that token."""
@@ -128,7 +178,9 @@ class DecodeScheduler(Scheduler):
     def _take_room(self, request: int) -> bool:
         """Blocks for a whole prompt; those that have lost theirs come first."""
         tokens = self.record.input_len[request]
-        if self.waiting or not self._admission.fits(request, 0, tokens) or not self.cache.admit(request, 0, tokens):
+        if self.waiting or not self._has_place() or not self._admission.fits(request, 0, tokens):
+            return False
+        if not self.cache.admit(request, 0, tokens):
             return False
         self._admission.admit(request)
         self.incoming.popleft()
@@ -216,18 +268,21 @@ class DecodePool(Pool):
 
 class DisaggregatedFleet(Fleet):
     """Two pools. size: bytes of the cache of a prompt of so many tokens. layers: parts in which a cache is sent, each
-    when it is computed; 1: all of it when the prompt is. computed_s: when prompts were; transfer_s: from then until the
-    cache has arrived; -1 where it was not sent.
+    when it is computed; 1: all of it when the prompt is. room_first: whether room for a prompt's cache is taken before
+    the prompt is sent to the first pool; else when it is computed. computed_s: when prompts were; transfer_s: from then
+    until the cache has arrived; -1 where it was not sent.
     """
 
     def __init__(self, arrivals: Arriving, record: RunRecord, prefill: Pool, decode: Pool, counts: tuple[int, int],
-                 links: Links, size: Callable[[int], float], *, layers: int = 1,
+                 links: Links, size: Callable[[int], float], *, layers: int = 1, room_first: bool = False,
                  delay_s: float = 0.0) -> None:  # fmt: skip
         super().__init__(arrivals, prefill, counts[0], delay_s=delay_s, waits=True)
         self.record, self.decode, self.links, self.size, self.layers = record, decode, links, size, layers
         self.computed_s = array("d", [-1.0]) * len(record)
         self.transfer_s = record.transfer_s = array("d", [-1.0]) * len(record)
+        self.room_first = room_first
         self._prefilled_by: dict[int, Member] = {}
+        self._receiver: dict[int, Member] = {}  # that has room, or is asked for it, before the prompt is computed
         decode.samples = self.pool.samples
         for _ in range(counts[1]):
             member = decode.build(self.note_end)
@@ -245,18 +300,38 @@ class DisaggregatedFleet(Fleet):
 
     def happen(self, kind: int, request: int, member: Member) -> None:
         """An event, now."""
-        if kind == RESERVED:
-            sender = self._prefilled_by[request]
-            size = self._left_to_send(request, sender)
-            self._note_ends(self.links.start(request, sender.number, member.number, size, self.now_s), member)
+        if kind == RESERVED and request in self._receiver:
+            super().dispatch(request, self.now_s)
+        elif kind == RESERVED:
+            self._send_cache(request, member)
         elif kind == ARRIVED:
             self._arrive(request)
         elif member.pool is self.pool:
             self._go_on(request, member)
         else:
-            if request in self.record.refused:
+            if request in self._prefilled_by and request in self.record.refused:
                 self._release(request)
             self.end(request, member)
+
+    def dispatch(self, request: int, at_s: float) -> None:
+        """A request goes to a replica for prompts, or first to one that takes room for its cache."""
+        if not self.room_first or self.record.output_len[request] == 1:
+            super().dispatch(request, at_s)
+        else:
+            self._receiver[request] = self._ask_room(request, at_s)
+
+    def _ask_room(self, request: int, at_s: float) -> Member:
+        """A replica for answers is asked for room."""
+        receiver = self.decode.choose(request)
+        self.decode.record.replica[request] = receiver.number
+        self.send(request, receiver, at_s)
+        return receiver
+
+    def _send_cache(self, request: int, receiver: Member) -> None:
+        """The prompt is computed, and there is room for its cache."""
+        sender = self._prefilled_by[request]
+        size = self._left_to_send(request, sender)
+        self._note_ends(self.links.start(request, sender.number, receiver.number, size, self.now_s), receiver)
 
     def _left_to_send(self, request: int, sender: Member) -> float:
         """Bytes of a cache that are not sent yet when room for it is known. Layers are sent while the prompt runs where
@@ -276,7 +351,10 @@ class DisaggregatedFleet(Fleet):
     def _go_on(self, request: int, member: Member) -> None:
         """A prompt is computed."""
         self.computed_s[request] = self.record.first_s[request]
+        receiver = self._receiver.pop(request, None)
         if request in self.record.refused:
+            if receiver is not None:
+                self._withdraw(request, receiver)
             self.end(request, member)
         elif self.record.output_len[request] == 1:
             self.record.last_s[request] = self.now_s
@@ -284,9 +362,19 @@ class DisaggregatedFleet(Fleet):
         else:
             member.pool.ended(request, member)
             self._prefilled_by[request] = member
-            receiver = self.decode.choose(request)
-            self.decode.record.replica[request] = receiver.number
-            self.send(request, receiver, self.now_s)
+            if receiver is None:
+                self._ask_room(request, self.now_s)
+            else:
+                self._send_cache(request, receiver)
+
+    def _withdraw(self, request: int, receiver: Member) -> None:
+        """A request whose prompt was refused needs no room."""
+        self.advance(receiver, self.now_s)
+        for scheduler in receiver.engine.schedulers:
+            assert isinstance(scheduler, DecodeScheduler)
+            scheduler.withdraw(request)
+        receiver.pool.ended(request, receiver)
+        self.wake(receiver, receiver.pool.next_sign_s(receiver, self.now_s))
 
     def _note_ends(self, requests: Sequence[int], member: Member) -> None:
         """When transfers end; what was noted before is out of date."""

@@ -298,9 +298,13 @@ class Fleet:
         if request == record.warmup and request:
             self.measuring = True
             self._measure_from_here()
+        self.dispatch(request, self.now_s + self.delay_s)
+
+    def dispatch(self, request: int, at_s: float) -> None:
+        """A request is sent to a replica, where it arrives at a time."""
         member = self.pool.choose(request)
-        record.replica[request] = member.number
-        self.send(request, member, self.now_s + self.delay_s)
+        self.record.replica[request] = member.number
+        self.send(request, member, at_s)
 
     def send(self, request: int, member: Member, at_s: float) -> None:
         """A request arrives at a replica."""

@@ -13,6 +13,30 @@ DEFAULT_RATIO = ExpectedAnswers()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRules:
+    """How servers of two pools behave, those that compute prompts and those that make answers.
+
+    room_first: whether room for a cache is taken before its prompt is computed. reserve: tokens that are kept free for
+    each request that has room where answers are made (see `DecodeRoom`); None: by the rule of `Policy.room`. longest:
+    tokens of an answer that count at most. places: requests that have room there at most, as a multiple of those that
+    run; of servers that run up to `few` requests, `places_of_few`; None: room is given out while one more may run.
+    sent_run: whether prompts whose caches are not sent yet count as running where they were computed.
+    """
+
+    room_first: bool = False
+    reserve: int | None = None
+    longest: int = 4096
+    places: int | None = None
+    few: int = 0
+    places_of_few: int = 1
+    sent_run: bool = False
+
+
+ONE_AFTER_THE_OTHER = PoolRules()
+"""Room is taken when the prompt is computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The rules of one engine at one version, and its limits for one step.
 
@@ -27,7 +51,9 @@ class Policy:
     whether a step in which requests gave way admits others. ahead: steps that are scheduled while the one before them
     runs. in_flight: of a pipeline, whether its batches share `max_seqs`, each has a part, or there is only one.
     ignores_eos: whether requests are known to make every token that they may; shares_prefixes: whether prompts find
-    what others left in the cache.
+    what others left in the cache. wait_steps: steps that whole prompts let pass at most beside requests that decode,
+    where the step would be of fewer than `wait_tokens` tokens with them (TensorRT-LLM's `batch_wait_timeout_iters` and
+    `batch_wait_max_tokens_ratio`). pools: of servers for prompts or answers alone.
     """
 
     max_seqs: int
@@ -46,6 +72,9 @@ class Policy:
     in_flight: Literal["shared", "split", "one"] = "shared"
     ignores_eos: bool = False
     shares_prefixes: bool = True
+    wait_steps: int = 0
+    wait_tokens: int = 0
+    pools: PoolRules = ONE_AFTER_THE_OTHER
 
     def __post_init__(self) -> None:
         for name in ("max_seqs", "budget"):
@@ -60,6 +89,14 @@ class Policy:
                 f"a step of {self.budget:,} tokens has no room for {self.max_seqs:,} decodes",
                 hints=("raise --max-num-batched-tokens or lower --max-num-seqs",),
             )
+
+    @property
+    def places(self) -> int | None:
+        """Requests that have room at most on a server that makes answers alone."""
+        pools = self.pools
+        if pools.places is None:
+            return None
+        return self.max_seqs * (pools.places_of_few if self.max_seqs <= pools.few else pools.places)
 
     def longest(self, prompt: int, answer: int) -> int:
         """Tokens that a step must hold at once for a request: its prompt, with its answer where it may give way."""

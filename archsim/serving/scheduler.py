@@ -8,6 +8,7 @@ whatever the batch. What differs between engines is data (`Policy`) and the rule
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 from archsim.serving.admission import admission_of
 from archsim.serving.cache import Cache
@@ -33,7 +34,7 @@ class Scheduler:
 
     __slots__ = (
         "_admission", "_behind", "_block", "_computed", "_due", "_expected", "_full", "_joined", "_made", "_paused_s",
-        "_per_decode", "_sure", "_token_s",
+        "_per_decode", "_sure", "_token_s", "_waited",
         "blocked", "cache", "cached", "chunks", "context", "decodes", "ending", "gaps", "n", "need", "partial",
         "policy", "prompts", "record", "running", "runs_decodes", "started", "tick", "waiting",
     )  # fmt: skip
@@ -61,6 +62,7 @@ class Scheduler:
         self._made: dict[int, int] = {}  # tokens of the answer when the request began to decode, or gave way
         self._joined: dict[int, int] = {}  # tick at which it began to decode
         self._paused_s: dict[int, float] = {}  # time of the last token of those that gave way
+        self._waited = 0  # steps that prompts have let pass
         self._token_s = 0.0  # end of the last step that decoded
         self._behind: list[tuple[float, int]] = []  # (time, requests) that began to decode after it
         self._admission = admission_of(policy, cache, record.input_len, record.output_len, self._made, self._answers)
@@ -91,9 +93,10 @@ class Scheduler:
         room = int((1 - self.policy.watermark) * self.cache.total - 1) * self._block
         return min(room - self._block, self.policy.budget if self.policy.longest(1, 1) else room)
 
-    def expects(self, request: int) -> bool:
-        """Whether a request has room here already (see `DecodeScheduler`)."""
-        return False
+    @property
+    def queued(self) -> int:
+        """Requests that are here and do not run."""
+        return len(self.waiting)
 
     def _most_tokens(self, request: int) -> int:
         """Tokens whose blocks a request holds at most; its last token is never cached."""
@@ -106,6 +109,11 @@ class Scheduler:
 
     @property
     def steady(self) -> bool:
+        """Whether steps can be passed by (`pass_steps`) while they are of the same requests."""
+        return self.same
+
+    @property
+    def same(self) -> bool:
         """Whether the next steps can only be of the requests that decode now, until one ends or another arrives: no
         prompt is cut, and none that waits could be admitted.
         """
@@ -117,6 +125,22 @@ class Scheduler:
     def _settled(self) -> bool:
         """Whether the last step has neither computed prompts nor ended requests that still hold their places."""
         return not (self.prompts or self._due)
+
+    def decode_on(self) -> bool:
+        """`schedule` where the next step is of the `same` requests; False, and nothing is done, where their blocks are
+        not free.
+        """
+        blocks = self._blocks_needed()
+        if blocks > self.cache.free:
+            return False
+        if blocks:
+            self.cache.take(blocks)
+        if self.prompts:
+            self.chunks, self.prompts, self._full, self.started = [], [], [], []
+        self.decodes, self.context = self.n, self.cached
+        if self._expected is not None:
+            self._expected.decode(1)
+        return True
 
     def steps_to_end(self) -> int:
         """Steps of which only the last can be one in which a request ends; 0 where there is none."""
@@ -187,7 +211,7 @@ class Scheduler:
             budget, lost = policy.budget - self.decodes * self._per_decode, False
             if self.partial:
                 budget, lost = self._continue(budget)
-            if self.waiting and (policy.admit_after_preemption or not (gave_way or lost)):
+            if self.waiting and (policy.admit_after_preemption or not (gave_way or lost)) and not self._waits(budget):
                 self._admit(budget)
         return self.runs_decodes or bool(self.prompts)
 
@@ -256,6 +280,31 @@ class Scheduler:
             self._count_start(request, hit)
             self._compute(request, hit, new, tokens)
             budget -= new
+
+    def _waits(self, budget: int) -> bool:
+        """Whether prompts that could start now wait for others to start with them (`_waiting_requests` in
+        TensorRT-LLM's `py_executor.py`).
+        """
+        policy = self.policy
+        if not policy.wait_steps or not self.n or self.partial:
+            return False
+        prompts = self._could_start(budget)
+        if not prompts:
+            return False
+        scheduled = self.decodes * self._per_decode + prompts
+        waits = self._waited < policy.wait_steps and scheduled < policy.wait_tokens
+        self._waited = self._waited + 1 if waits else 0
+        return waits
+
+    def _could_start(self, budget: int) -> int:
+        """Tokens of the prompts that a step has room for, in order."""
+        tokens, places = 0, self._most_running() - len(self.running)
+        for request in islice(self.waiting, max(places, 0)):
+            new = self._tokens(request)
+            if tokens + new > budget or not (tokens or self._admission.fits(request, 0, new)):
+                break
+            tokens += new
+        return tokens
 
     def _most_running(self) -> int:
         """Requests that run at most."""

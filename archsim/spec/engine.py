@@ -411,6 +411,41 @@ class NewTokenRatio(EngineSection):
     longest: Count
 
 
+RankRuleName = Literal["round_robin", "random", "fewest_requests", "fewest_tokens"]
+"""A rule by which an engine sends requests to its data-parallel ranks (`serving/gang.py`)."""
+
+
+class RankRules(EngineSection):
+    """Which data-parallel rank a request is sent to: each in turn, any, the one with the fewest requests (those that
+    wait counted four times), or of those with no more requests than the mean the one with the fewest prompt tokens.
+    alone: of servers that compute prompts and make answers; prompts, answers: of servers of two pools.
+    """
+
+    alone: RankRuleName = "fewest_requests"
+    prompts: RankRuleName = "fewest_requests"
+    answers: RankRuleName = "fewest_requests"
+
+
+class PoolBatching(EngineSection):
+    """How servers behave that compute prompts alone, or make answers alone.
+
+    room_first: whether room for a prompt's cache is taken where its answer will be made before the prompt is computed;
+    else afterwards. reserve: tokens that are kept free there for each request that has room; without, by `room` of
+    `Batching`. longest: tokens of an answer that count at most. places: requests that have room there at most, as a
+    multiple of those that run; of servers that run no more than `few`, `places_of_few`; without, room is given out
+    while one more request may run. sent_run: whether prompts whose caches are being sent count as running where they
+    were computed.
+    """
+
+    room_first: bool = False
+    reserve: int | None = Field(default=None, ge=0)
+    longest: Count = 4096
+    places: Count | None = None
+    few: int = Field(default=0, ge=0)
+    places_of_few: Count = 1
+    sent_run: bool = False
+
+
 class Batching(EngineSection):
     """The rules of continuous batching, which `archsim simulate` follows step by step.
 
@@ -427,7 +462,7 @@ class Batching(EngineSection):
     that an admission leaves free. admit_after_preemption: whether a step in which requests gave way admits others.
     ahead: 1 where a step is scheduled while the one before it runs. in_flight: of a pipeline: as many batches as
     stages, which share the limit of requests or split it, or only one batch. prefix: of the prefix cache; nothing where
-    there is none.
+    there is none. ranks: of data-parallel replicas of the attention. pools: of servers for prompts or answers alone.
     """
 
     first: Literal["running", "prompts"] = "running"
@@ -446,6 +481,8 @@ class Batching(EngineSection):
     ahead: Literal[0, 1] = 0
     in_flight: Literal["shared", "split", "one"] = "shared"
     prefix: PrefixCaching | None = None
+    ranks: RankRules = RankRules()
+    pools: PoolBatching = PoolBatching()
 
 
 class CapturedGraphs(EngineSection):

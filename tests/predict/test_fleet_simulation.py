@@ -9,6 +9,10 @@ import pytest
 
 import archsim
 from archsim.base.errors import AnswerNo, UsageError
+from archsim.counts.workload import Workload
+from archsim.engines.overhead import ServerFlags
+from archsim.predict.served_engine import ServerRequest, serve
+from archsim.spec.load import load_hardware, load_model
 
 SMALL = ("gpt2-small", "h100")
 LOAD: dict[str, Any] = {"rate": 400.0, "requests": 300, "input_len": "uniform:200-400", "output_len": 20}
@@ -157,3 +161,14 @@ def test_replicas_of_a_rule_are_in_the_json() -> None:
     assert found["fleet"]["autoscale"] == "1 to 6 by requests = 10"  # type: ignore[index,call-overload]
     with pytest.raises(UsageError, match="leave out"):
         archsim.simulate(*SMALL, **options, autoscale="1-6:requests=10", replicas=2)
+
+
+def test_flags_of_a_server_reach_its_scheduler() -> None:
+    """Prompts wait 20 steps for others, below 0.9 of the 8,192 tokens of a step; not where nothing is said."""
+    model, hardware, load = load_model("llama3.1-8b"), load_hardware("h100-sxm"), Workload(batch=1)
+    plain, waiting = (
+        serve(model, hardware, ServerRequest(engine="trtllm", flags=flags), load).policy
+        for flags in (ServerFlags(), ServerFlags(wait_steps=20, wait_share=0.9))
+    )
+    assert plain.wait_steps == 0 and (waiting.wait_steps, waiting.wait_tokens) == (20, 7373)
+    assert waiting.pools.places == 1  # of a server for answers, requests on their way hold places

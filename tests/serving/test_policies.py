@@ -10,15 +10,19 @@ import reference_engines as engines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_scheduler import Engine, Request
-from replica_runs import LOADS, Fixed, Times, Watched, conserved, seconds
+from replica_runs import LOADS, Fixed, Times, Watched, conserved, equal, seconds
 
 from archsim.predict.served_engine import batching_policy
+from archsim.serving.acceptance import AcceptedDrafts
 from archsim.serving.cache import BlockCache
 from archsim.serving.engine import Replica
+from archsim.serving.gang import Gang, slowest
 from archsim.serving.micro_batches import MicroBatches
 from archsim.serving.policy import Policy
+from archsim.serving.random_numbers import Stream
 from archsim.serving.record import RunRecord
 from archsim.serving.scheduler import Scheduler
+from archsim.serving.speculative_scheduler import SpeculativeScheduler
 from archsim.spec.engine import load_engine
 
 Load = list[tuple[float, int, int]]
@@ -224,3 +228,37 @@ def test_micro_batches_run_one_after_another() -> None:
     times.steps.clear()
     split.seconds(20, 200, [])
     assert times.steps == [(8, 80, []), (8, 80, []), (4, 40, [])]
+
+
+@given(LOADS, LIMITS, st.sampled_from([SGLANG, TRTLLM, V0, ("vllm", "")]), st.sampled_from([(), (0.8, 0.5)]))
+@settings(max_examples=80, deadline=None)
+def test_ranks_that_go_on_as_before_are_not_asked(
+    load: Load, limits: tuple[int, int, int], engine: tuple[str, str], drafts: tuple[float, ...]
+) -> None:
+    """Two ranks under an engine's rules, with and without drafts: as where each is asked in every step."""
+    arrivals, prompts, answers = (list(column) for column in zip(*sorted(load), strict=True))
+    rules, runs = policy(engine, *limits[:2]), []
+    for one_by_one in (True, False):
+        record, ranks = RunRecord.of(prompts, answers), list[Scheduler]()
+        for _ in range(2):
+            cache = BlockCache(limits[2] * 4, 4)
+            if drafts:
+                accepts = AcceptedDrafts(drafts, Stream.of(0, "acceptance"))
+                ranks.append(SpeculativeScheduler(rules, cache, record, accepts, len(drafts)))
+            else:
+                ranks.append(Scheduler(rules, cache, record))
+        Gang(ranks, slowest(Times()), Fixed(arrivals), one_by_one=one_by_one).run()
+        runs.append(record)
+    assert equal(*runs)
+
+
+def test_prompts_wait_for_others() -> None:
+    """By hand, steps of one second: a prompt of 4 beside one decode lets three steps pass, less where a second prompt
+    fills 9 tokens with it, and none where nobody decodes.
+    """
+    rules = replace(policy(TRTLLM, 4, 16), ahead=0, wait_steps=3, wait_tokens=9)
+    load = [(0.0, 4, 6), (1.5, 4, 1), (6.5, 4, 5), (7.5, 4, 1), (8.5, 4, 1)]
+    _, scheduler = run(load, rules, 20, 4, Second())
+    assert scheduler.steps == [
+        {0: 4}, {0: 1}, {0: 1}, {0: 1}, {0: 1}, {0: 1, 1: 4}, {2: 4}, {2: 1}, {2: 1, 3: 4, 4: 4}, {2: 1}, {2: 1},
+    ]  # fmt: skip

@@ -17,8 +17,9 @@ from archsim.base.errors import UsageError
 from archsim.serving.cache import BlockCache
 from archsim.serving.engine import Replica
 from archsim.serving.front import FrontEnd, FrontQueue
-from archsim.serving.gang import Gang, slowest
+from archsim.serving.gang import Gang, RankLoads, rank_rule, slowest
 from archsim.serving.policy import Policy
+from archsim.serving.random_numbers import Stream
 from archsim.serving.record import Gaps, RunRecord
 from archsim.serving.scheduler import Scheduler
 
@@ -243,6 +244,28 @@ def test_ranks_share_requests_and_wait_for_each_other() -> None:
     Gang(ranks, slowest(Times()), Fixed([0.0, 0.0])).run()
     assert record.last_s[0] == record.last_s[1]
     assert isclose(record.first_s[0], seconds(0, 0, [(40, 0)]))
+
+
+def test_ranks_get_requests_by_the_engine_s_rule() -> None:
+    """By hand, of prompts of 50, 10, 10, 30 and 10 that all run on: in turn; by the fewest requests; by the fewest
+    tokens of those with no more requests than the mean; by a draw of each request's own.
+    """
+    prompts = [50, 10, 10, 30, 10]
+    chosen = {}
+    for name in ("round_robin", "fewest_requests", "fewest_tokens", "random"):
+        record = RunRecord.of(prompts, [9] * 5)
+        ranks = [Scheduler(Policy(max_seqs=8, budget=64), BlockCache(400, 4), record) for _ in range(3)]
+        loads, rule = RankLoads(ranks), rank_rule(name, Stream.of(0, "ranks"))
+        chosen[name] = []
+        for request, prompt in enumerate(prompts):
+            rank = rule.choose(request, loads)
+            loads.count(rank, 1, prompt)
+            ranks[rank].add(request)
+            chosen[name].append(rank)
+    assert chosen["round_robin"] == chosen["fewest_requests"] == [0, 1, 2, 0, 1]
+    assert chosen["fewest_tokens"] == [0, 1, 2, 1, 2]
+    draws = Stream.of(0, "ranks").uniforms(5)
+    assert chosen["random"] == [int(3 * draw) for draw in draws]
 
 
 def test_the_front_end_serves_in_order_and_its_time_is_in_ttft_alone() -> None:
