@@ -459,18 +459,19 @@ def usual_constants(known: Store, query: FitQuery, stated: Mapping[str, float] |
 
 
 def middle_constants(entries: Iterable[Entry], query: FitQuery) -> dict[str, float]:
-    """The middle of each constant over the fits of a class in formats as wide as the query's, over a cache in the query's
-    format where there are any: kernels that convert a cache have other constants. Of an engine's implementations all
-    together count. What hosts take is no constant of a class, nor what a fit has beyond the
-    formula's constants. Of products only fits on devices of the query's vendor count: what libraries make of a matrix
-    unit is the vendor's, while passes over memory are the engine's own code everywhere (throughput of six runs on Gaudi
-    2, in FP8, is off by 17 % in the median with the middle of other vendors' products, by 8 with the usual constants).
+    """The middle of each constant over the fits of a class in formats as wide as the query's; where its kernels convert
+    a cache, of those over a cache as narrow, if there are any. Of an engine's implementations all together count. What
+    hosts take is no constant of a class, nor what a fit has beyond the formula's constants. Of products only fits on
+    devices of the query's vendor count: what libraries make of a matrix unit is the vendor's, while passes over memory
+    are the engine's own code everywhere (throughput of six runs on Gaudi 2, in FP8, is off by 17 % in the median with
+    the middle of other vendors' products, by 8 with the usual constants).
     """
     usual, width = default_constants(MODELS[query.op]).constants, level_of(query.op, query.dtype)
     alike = [e for e in entries if e.device and not e.kernel and not e.local and level_of(e.op, e.dtype) == width]
     if "matrix" in usual:
         alike = [e for e in alike if e.vendor == query.device.vendor]
-    alike = [e for e in alike if _same_cache(e, query)] or alike
+    if MODELS[query.op].converts:
+        alike = [e for e in alike if _same_cache(e, query)] or alike
     found: dict[str, list[float]] = {}
     for entry in alike:
         for name, value in entry.constants.items():
