@@ -341,7 +341,7 @@ def as_timed(model: KernelModel, call: KernelCall, engine: str) -> KernelCall:
     """A table's row as what was timed. An engine's hold the pass that quantises the activations of a product; a library
     that is no engine is given them as its product reads them (DeepGEMM's tests/test_fp8.py): on an H20 it multiplies
     16,384 rows of 7,168 by 576 columns in 494 us, of which the peak leaves 37, and reading and writing the rows takes
-    88.
+    89.
     """
     if not call.kernel or QUANTISE not in model.optional or QUANTISE in call.dims or _is_engine(engine):
         return call

@@ -245,7 +245,7 @@ class DsaAttn(SparseKernel):
 
     def activation_bytes(self, call: KernelCall) -> Num:
         """Queries and results. Entries come from the last-level cache while those before them are multiplied: a wave
-        takes 63 us on an H100 and 36 on a B200, however long the context is.
+        takes 63 us on an H100 and 36 on a B200, with 2,048 cached tokens as with a million.
         """
         return 2 * 2 * self.rows(call) * call.dims["heads"] * call.dims["head_dim"]
 
