@@ -24,7 +24,7 @@ from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.elementwise import Elementwise, Rowwise
 from archsim.timing.classes.model import Fitted, KernelModel
 from archsim.timing.device import DeviceRates
-from archsim.timing.kernel_timer import split_engine
+from archsim.timing.kernel_timer import as_timed, split_engine
 from archsim.timing.surface_file import FILE as SURFACES
 from archsim.timing.surface_file import packed, read_surfaces
 
@@ -168,7 +168,7 @@ def prepare_rows(model: KernelModel, group: Group) -> Group:
     filled = {n: np.where(np.isfinite(x), x, model.optional.get(n, np.nan)) for n, x in taken.dims.items()}
     absent = {name: np.full(len(taken.seconds), np.nan) for name in model.dims}  # then there are no rows
     taken = replace(taken, dims={**absent, **filled})
-    call = model.prepare(taken.call)
+    call = model.prepare(as_timed(model, taken.call, split_engine(taken.key.engine)[0]))
     count = len(taken.seconds)
     dims = {name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in call.dims.items()}
     key = taken.key._replace(dtype=call.dtype, kv_dtype=call.kv_dtype)

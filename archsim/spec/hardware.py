@@ -262,8 +262,13 @@ class Hardware(Displayed, Document):
         """Devices of one lineage run the same machine code: the architecture with the major number of its compute
         capability (CUDA's family-specific targets, as sm_100f for 10.0 and 10.3); else the architecture alone.
         """
+        return f"{self.arch.family.split()[0]} {self.generation}" if self.generation else self.arch.family
+
+    @property
+    def generation(self) -> int:
+        """The major number of its compute capability, 0 where it has none."""
         major = re.match(r"(\d+)\.\d+", self.arch.compute_capability or "")
-        return f"{self.arch.family.split()[0]} {major[1]}" if major else self.arch.family
+        return int(major[1]) if major else 0
 
     @property
     def release(self) -> float:

@@ -70,6 +70,7 @@ class AttnPrefill(KernelModel):
     )
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
+    converts: ClassVar[bool] = True
     supports: ClassVar[tuple[str, ...]] = ("head_dim",)
     growths: ClassVar[tuple[Axis, ...]] = (Axis("batch", 0, 1, 13), Axis("seq_q", 0, 1, 18), Axis("past", 0, 1, 21))
     only_raised: ClassVar[tuple[str, ...]] = ("past",)

@@ -96,7 +96,7 @@ class GdnPrefill(DeltaRule):
         """A prediction, a correction and a reading of the state for every token and head; a graph states its own."""
         return call.dims.get("flops", 6 * call.dims["seq_q"] * self.elements(call))
 
-    def computed_flops(self, call: KernelCall) -> Num:
+    def computed_flops(self, call: KernelCall, machine: DeviceRates) -> Num:
         """The products of pairs inside chunks, which the scan adds; a chunk is computed whole."""
         tokens = ceil_div(call.dims["seq_q"], CHUNK) * CHUNK
         pairs = 8 * CHUNK * call.dims["head_dim"]

@@ -56,6 +56,7 @@ class MlaPrefill(KernelModel):
     )
     families: ClassVar[tuple[str, ...]] = ("heads",)
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
+    converts: ClassVar[bool] = True
     rising: ClassVar[str] = "seq"
     growths: ClassVar[tuple[Axis, ...]] = (Axis("batch", 0, 1, 13), Axis("seq_q", 0, 1, 18), Axis("past", 0, 1, 21))
     only_raised: ClassVar[tuple[str, ...]] = ("past",)

@@ -53,6 +53,8 @@ class KernelModel(ABC):
     something of that class alone. implied: extents that follow from the implementation (of `supports`, as measured),
     with what is wanted where it leaves a choice. finest: the usual and the least padding of products; what a fit
     pads beyond it memory may have hidden, so that relatives with slower matrix units do without.
+    converts: whether kernels multiply what they read of a narrow cache in another format, so that their usual constants
+    are those over caches as narrow: prompts do as many products as their cache has entries, decodes wait for its bytes.
     """
 
     kernel_class: ClassVar[str]
@@ -77,6 +79,7 @@ class KernelModel(ABC):
     general: ClassVar[str] = ""
     implied: ClassVar[Mapping[str, float]] = {}
     finest: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    converts: ClassVar[bool] = False
 
     def constants_of(self, dtype: str) -> Mapping[str, Constant]:
         """What a fit in one number format finds."""

@@ -46,7 +46,7 @@ class Overlapped(KernelModel):
     def activation_bytes(self, call: KernelCall) -> Num:
         """Bytes of activations that are read and written."""
 
-    def computed_flops(self, call: KernelCall) -> Num:
+    def computed_flops(self, call: KernelCall, machine: DeviceRates) -> Num:
         """FLOP that kernels do, which may be more than a call cannot do without."""
         return self.flops(call)
 
@@ -66,7 +66,7 @@ class Overlapped(KernelModel):
         """The three terms over the floor."""
         p = constants["overlap"]
         peak = machine.matrix_flops(self.compute_dtype(call)) * constants["matrix"]
-        busy = (self.computed_flops(call) / peak) ** p + self._memory_s(call, machine, constants) ** p
+        busy = (self.computed_flops(call, machine) / peak) ** p + self._memory_s(call, machine, constants) ** p
         busy = busy + self.chain_s(call, machine, constants) ** p
         return constants["floor_us"] * 1e-6 + busy ** (1 / p)
 
