@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
+from archsim.accuracy.files import Table
 from archsim.accuracy.question import engine_of, text
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UsageError
@@ -137,13 +139,36 @@ def cuts_prompts(engine: str, command: str) -> str | None:
     return "on" if names_of_flags(engine).get("chunked", "") in flags_of(command) else None
 
 
+VERSION_OF_FLAGS = "version_of_flags"
+"""The column of a table that has the version of the engine whose flags a row has, where that is not the one it names.
+"""
+
+
+def with_versions_of_flags(table: Table) -> Table:
+    """The table in which rows with flags of another engine than they name have the version that the other rows of the
+    same source and model state for it; nothing where those state none, or several.
+    """
+    rows = [table.question(row) for row in range(len(table))]
+    meant = [engine_by_flags(str(row.get("engine") or ""), text(row, "flags") or "") for row in rows]
+    stated: dict[tuple[object, ...], set[str]] = {}
+    for row, engine in zip(rows, meant, strict=True):
+        if row.get("engine") == engine and row.get("engine_version"):
+            stated.setdefault((row.get("source"), row.get("model"), engine), set()).add(str(row["engine_version"]))
+    versions = [
+        stated.get((row.get("source"), row.get("model"), engine), set()) if row.get("engine") != engine else set()
+        for row, engine in zip(rows, meant, strict=True)
+    ]
+    column = [next(iter(found)) if len(found) == 1 else None for found in versions]
+    return replace(table, questions={**table.questions, VERSION_OF_FLAGS: column}) if any(column) else table
+
+
 def run_engine(row: JsonMapping) -> tuple[str, tuple[str, ...]]:
-    """The engine of a row and its version: the one whose flags it was started with; without a version, what was out on
-    the day of the run.
+    """The engine of a row and its version: the one whose flags it was started with, at the version that rows beside it
+    state; without a version, what was out on the day of the run.
     """
     named, version, day = str(row.get("engine") or ""), row.get("engine_version"), text(row, "date") or ""
     meant = engine_by_flags(named, text(row, "flags") or "")
     if meant == named:
         return engine_of(named, version, day)
-    engine, notes = engine_of(meant, None, day)
+    engine, notes = engine_of(meant, row.get(VERSION_OF_FLAGS), day)
     return engine, (*notes, f"{quote(named)} with flags of {meant}: predicted as {engine}") if named else notes

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
-from archsim.accuracy.launch_flags import cuts_prompts, run_engine, settings_of_flags
+from archsim.accuracy.launch_flags import cuts_prompts, run_engine, settings_of_flags, with_versions_of_flags
 from archsim.accuracy.loaded_run import LoadedServers, server_key
 from archsim.accuracy.placement import placed_run, require_weights
 from archsim.accuracy.question import Run, experts_over, require_modelled, text, whole
@@ -32,6 +32,7 @@ NARROW = {"fp4": "mxfp4"}
 
 def validate_table(table: Table, times: RunTimes) -> Validation:
     """Every metric of every row predicted or refused with a reason."""
+    table = with_versions_of_flags(table)
     servers, stated = LoadedServers(times.store), StatedAcceptance(table)
 
     def predict(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowPrediction | str]:

@@ -18,6 +18,7 @@ from typing import NamedTuple, SupportsFloat
 import numpy as np
 
 from archsim.accuracy.files import Table
+from archsim.accuracy.launch_flags import with_versions_of_flags
 from archsim.accuracy.loaded import ANSWERED, beside_of, has_drafts, require_load, run_of_load, settings_of
 from archsim.accuracy.loaded_run import (
     KINDS,
@@ -117,7 +118,7 @@ def loaded_points(tables: Sequence[Table], store: Store, refused: list[str] | No
     """The runs of tables that can be simulated. refused: takes the names of those that cannot."""
     servers, found = LoadedServers(store), []
     known: dict[tuple[object, ...], LoadedPoint] = {}
-    for table in tables:
+    for table in map(with_versions_of_flags, tables):
         for i in counted(range(len(table)), f"rows of {table.name}"):
             try:
                 found.append(_point(table, i, servers, known))

@@ -130,8 +130,9 @@ class EngineOverheads(NamedTuple):
     composition: what a composed step may be off beyond its kernels, as logarithms of both ends. host: its work for a
     step. launch_s: host time of a launch where steps are not captured as a graph (0: captured). accumulate: what
     products of 16-bit operands add up in. quantised_before, ported, experts_also, int8_alone: as in the engine's
-    document. first_token: what TTFT holds beyond its steps. cpu, exchange, all_reduce: how the engine runs a graph on a
-    processor, how its tokens reach experts on other ranks, and which all-reduces also do the norm: as in its document.
+    document. first_token: what TTFT holds beyond its steps. cpu, exchange, all_reduce, scans: how the engine runs a
+    graph on a processor, how its tokens reach experts on other ranks, which all-reduces also do the norm, and where
+    decodes of delta rules run beside prompts: as in its document.
     scheduler: its rules of steps, by which long prompts are cut; None: they are not known. flags: what the server was
     told. hosts: the host's work by other ways to drive the device, which a flag may ask for.
     """
@@ -153,6 +154,7 @@ class EngineOverheads(NamedTuple):
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: ExpertExchange = COLLECTIVE_LIBRARY
     all_reduce: FusedAllReduce = NO_FUSED_ALL_REDUCE
+    scans: Literal["apart", "together"] = "apart"
     scheduler: Scheduler | None = None
     flags: ServerFlags = NO_FLAGS
     hosts: Mapping[str, HostWork] = MappingProxyType({})
@@ -217,6 +219,7 @@ def overheads_of(
         cpu=document.time.cpu,
         exchange=ExpertExchange(document.time.exchange.kernels, document.time.exchange.gathered),
         all_reduce=NO_FUSED_ALL_REDUCE if fused is None else FusedAllReduce(fused.kernels, fused.up_to_mib),
+        scans=document.time.scans,
         scheduler=document.scheduler, hosts={way: _host_work(own, way) for way in own.get("host", {})},
     )  # fmt: skip
 

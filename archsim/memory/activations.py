@@ -107,8 +107,25 @@ def forward_numbers(graph: Block) -> Num:
             for use in op.writes:
                 if set(use.axes) == {"T", "D"}:
                     stream = maximum(stream, numel(use))
-        inside = maximum(inside, sum(numel(use) for op in _ops(block) for use in op.writes if _kept(op)))
+        inside = maximum(inside, _inside(block))
     return nearest(inside + 2 * stream)
+
+
+def _inside(block: Block) -> Num:
+    """Numbers that the ops of a sub-layer write, without those of blocks inside it. What tokens add to a recurrent
+    state has the state's size for each of them: a chunked kernel sums it inside and keeps one state a chunk (`h` of
+    https://github.com/fla-org/flash-linear-attention/blob/main/fla/ops/common/chunk_delta_h.py, `states` of
+    https://github.com/state-spaces/mamba/blob/main/mamba_ssm/ops/triton/ssd_chunk_state.py).
+    """
+    into_states = {
+        use.tensor.name
+        for op in _ops(block) if any(out.tensor.kind == "state" for out in op.writes)
+        for use in op.reads if use.tensor.kind == "act"
+    }  # fmt: skip
+    chunk = block.attrs.get("chunk")
+    tokens = chunk if isinstance(chunk, int) else 1
+    written = [(numel(use), use.tensor.name) for op in _ops(block) for use in op.writes if _kept(op)]
+    return sum(size / tokens if name in into_states else size for size, name in written)
 
 
 def _ops(block: Block) -> Iterator[Op]:

@@ -354,8 +354,9 @@ class Time(EngineSection):
     borrowed from another way. Empty: nothing is known of it. cpu: how it runs a graph on a processor: operator by
     operator (`eager`), with row-wise functions as one kernel each (`compiled`), or as on any other device (empty).
     exchange: how tokens reach experts on other ranks. all_reduce: which sums over ranks run in one kernel with the
-    norm. fits: kernel classes that it fits to whole runs. The fitted numbers lie in
-    `hardware/calibration/engines.yaml`.
+    norm. scans: in steps with prompts, whether decodes of delta rules run in their own kernel (`apart`), or in that of
+    prompts, a chunk each, with their states copied there and back (`together`). fits: kernel classes that it fits to
+    whole runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
     """
 
     kernels: str
@@ -370,6 +371,7 @@ class Time(EngineSection):
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: Exchange = Field(default_factory=Exchange)
     all_reduce: FusedAllReduce | None = None
+    scans: Literal["apart", "together"] = "apart"
     fits: tuple[KernelPrior, ...] = ()
 
 

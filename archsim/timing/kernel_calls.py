@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from archsim.base.number import Num, absent, everywhere, maximum, minimum, nearest
 from archsim.counts.graph_counts import op_flops
@@ -75,8 +75,8 @@ class FusedCall(NamedTuple):
 
 
 class CallRules(NamedTuple):
-    """What calls follow from beside the graph. step: of the rank's replica. fused_qkv, quantised_before, exchange: of
-    the engine's document.
+    """What calls follow from beside the graph. step: of the rank's replica. fused_qkv, quantised_before, exchange,
+    scans: of the engine's document.
     """
 
     step: Step
@@ -84,6 +84,7 @@ class CallRules(NamedTuple):
     fused_qkv: bool = True
     quantised_before: Mapping[str, str] = MappingProxyType({})
     exchange: ExpertExchange = COLLECTIVE_LIBRARY
+    scans: Literal["apart", "together"] = "apart"
 
 
 def lower_to_calls(kernels: Sequence[Kernel], traffics: Sequence[Traffic], rules: CallRules) -> list[FusedCall]:
@@ -152,7 +153,7 @@ def fused_call(
     """The calls of kernels that run together."""
     moved = _sum(traffics)
     exchange = exchange_call(together[0], moved, rules, roles.experts)
-    main = main_calls(together, moved, rules.step, rules.machine) if exchange is None else [exchange]
+    main = main_calls(together, moved, rules) if exchange is None else [exchange]
     passes = elementwise_calls(together, roles.normed)
     if not main and product_of(together[0]) is not None:  # no time model: a roofline of the whole, passes included
         passes = []
@@ -201,15 +202,15 @@ def _summed(op: Op, weight: Use) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- the main call
-def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: DeviceRates) -> list[KernelCall]:
+def main_calls(kernels: list[Kernel], moved: Traffic, rules: CallRules) -> list[KernelCall]:
     """The calls of the kernels' own work; none where no time model fits."""
-    first = kernels[0]
+    first, step, machine = kernels[0], rules.step, rules.machine
     if first.kind == "attention":
         beside = _side_products(first, machine)
         held = sum(call.dims["hbm_bytes"] for call in beside)
         return [*_attention(first, moved._replace(weight=moved.weight - held), step), *beside]
     if first.kind in SCANS and not any(op.kind == "collective" for op in first.ops):
-        return _delta_rule(first, moved, step)
+        return _delta_rule(first, moved, step, rules.scans)
     if first.kind:  # scans, with the sums over ranks inside them
         return []
     opening = next((op for op in first.ops if op.kind == "collective"), None)
@@ -234,7 +235,7 @@ def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Devic
     rows = _dispatched(first)
     if rows is None or len(kernels) == 1:
         return [_gemm(kernels, product, weight, moved, machine)]
-    return _routed_experts(kernels, moved, step, machine)
+    return _routed_experts(kernels, moved, rules)
 
 
 def _product_dtype(product: Op, machine: DeviceRates) -> str:
@@ -251,7 +252,7 @@ def _dispatched(kernel: Kernel) -> Use | None:
     return None
 
 
-def _routed_experts(kernels: list[Kernel], moved: Traffic, step: Step, machine: DeviceRates) -> list[KernelCall]:
+def _routed_experts(kernels: list[Kernel], moved: Traffic, rules: CallRules) -> list[KernelCall]:
     """The router's GEMM, and the grouped kernel of the experts, which is the one that deals out the rows."""
     product = product_of(kernels[0])
     assert product is not None
@@ -259,7 +260,7 @@ def _routed_experts(kernels: list[Kernel], moved: Traffic, step: Step, machine: 
     assert weight is not None
     own = Traffic(weight=nbytes(weight))
     rest = moved._replace(weight=moved.weight - own.weight)
-    return [_gemm(kernels[:1], product, weight, own, machine), *main_calls(kernels[1:], rest, step, machine)]
+    return [_gemm(kernels[:1], product, weight, own, rules.machine), *main_calls(kernels[1:], rest, rules)]
 
 
 def _gemm(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates) -> KernelCall:
@@ -384,8 +385,14 @@ def _continues(s: Seqs) -> bool:
     return everywhere(s.new <= 1) or (everywhere(s.new <= VERIFIED) and everywhere(s.past > 0))
 
 
-def _delta_rule(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
-    """One call for the decodes of a step and one for its prompts, which do the products of chunks."""
+def _delta_rule(
+    kernel: Kernel, moved: Traffic, step: Step, scans: Literal["apart", "together"] = "apart"
+) -> list[KernelCall]:
+    """One call for the decodes of a step and one for its prompts, which do the products of chunks. scans: of the
+    engine's document. Decodes that run in the kernel of prompts are a chunk each there; their states are copied out of
+    the cache before and back after. The last few tokens of a prompt are a prompt then, drafts that are verified run
+    apart all the same.
+    """
     uses = [use for op in kernel.ops for use in op.reads]
     state = next(use for use in uses if use.tensor.kind == "state")
     sequences, *heads, depth, width = state.axes
@@ -405,12 +412,24 @@ def _delta_rule(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
         }  # fmt: skip
         return KernelCall(name, dims=dims)
 
-    decodes, prompts = (tuple(s for s in step.seqs if _decodes(s) == few) for few in (True, False))
+    decodes, prompts = _scanned(step, scans)
     for_prompts, for_decodes = SCANS[kernel.kind]
     calls = [call(for_decodes, decodes)] if decodes else []
+    if decodes and prompts and scans == "together" and all(everywhere(s.new <= 1) for s in decodes):
+        half = moved.state * (sum(s.batch for s in decodes) / step.n_seqs) / 2  # read, or written
+        copy = KernelCall("elementwise", dims={"read_bytes": half, "write_bytes": half})
+        calls = [call(for_prompts, decodes), copy, copy]
     if prompts:
         calls.append(_by_kind(prompts, lambda part: call(for_prompts, part)))
     return calls
+
+
+def _scanned(step: Step, scans: Literal["apart", "together"]) -> tuple[tuple[Seqs, ...], tuple[Seqs, ...]]:
+    """The sequences of a step whose scans go token by token, and those whose scans solve chunks."""
+    together = scans == "together"
+    one_by_one = [everywhere(s.new <= 1) or (s.absorbed if together else _decodes(s)) for s in step.seqs]
+    by_way = list(zip(step.seqs, one_by_one, strict=True))
+    return tuple(s for s, few in by_way if few), tuple(s for s, few in by_way if not few)
 
 
 def _by_kind(prompts: tuple[Seqs, ...], call: Callable[[tuple[Seqs, ...]], KernelCall]) -> KernelCall:

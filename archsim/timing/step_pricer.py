@@ -223,7 +223,9 @@ class StepPricer:
     def call_rules(self, step: Step) -> CallRules:
         """What the calls of a step follow from beside its graph."""
         engine, own = self.overheads, step.fullest(self.plan.dp)
-        return CallRules(own, self.timer.machine, engine.fused_qkv, engine.quantised_before, engine.exchange)
+        return CallRules(
+            own, self.timer.machine, engine.fused_qkv, engine.quantised_before, engine.exchange, engine.scans
+        )
 
     def _transfer(self, step: Step) -> tuple[KernelTime, KernelCall]:
         """All transfers of activations between pipeline stages, and one of them as a call."""

@@ -12,7 +12,15 @@ import pytest
 from accuracy import tables as t
 
 import archsim
-from archsim.accuracy.launch_flags import cuts_prompts, drafts_of, run_engine, settings_of_flags, tree_of
+from archsim.accuracy.files import read_table
+from archsim.accuracy.launch_flags import (
+    cuts_prompts,
+    drafts_of,
+    run_engine,
+    settings_of_flags,
+    tree_of,
+    with_versions_of_flags,
+)
 from archsim.accuracy.loaded import run_of_load, settings_of
 from archsim.accuracy.loaded_run import FirstUse, LoadedServers, printed_figures, started_length
 from archsim.accuracy.placement import placed_run
@@ -223,6 +231,28 @@ def test_an_engine_is_the_one_whose_flags_it_was_started_with() -> None:
     assert run_engine(row | {"flags": "--reasoning-parser=x --max-model-len=32768"})[0] == "vllm@0.17.0"
     assert run_engine(row | {"flags": "--context-length=32768"})[0] == "sglang@0.5.9"
     assert run_engine(row | {"flags": "--port 8000"})[0] == "sglang@0.5.9"
+
+
+def test_the_version_of_flags_is_the_one_that_rows_beside_state(tmp_path: Path) -> None:
+    """Rows named for one engine with flags of another: of the version that the same source states for it with this
+    model, if it is one. Versions of other models and sources say nothing.
+    """
+    flags = {"flags": "--max-model-len=32768"}
+    named = ROW | {"engine": "sglang", "engine_version": "0.5.9"}
+    rows = [
+        named | flags, ROW | {"engine_version": "0.17.1"}, named | {"flags": "--context-length=32768"},
+        ROW | {"engine_version": "0.10.0", "source": "other"},
+        ROW | {"engine_version": "0.11.0", "model": "llama3-70b"},
+    ]  # fmt: skip
+
+    def engines(rows: list[dict[str, Any]]) -> list[str]:
+        table = read_table(t.write(tmp_path / "f.csv", rows))
+        found = with_versions_of_flags(table)
+        return [run_engine(found.question(row))[0] for row in range(len(found))]
+
+    assert engines(rows)[:3] == ["vllm@0.17.1", "vllm@0.17.1", "sglang@0.5.9"]
+    assert engines([*rows, ROW | {"engine_version": "0.18.0"}])[0] == "vllm"
+    assert engines(rows[:1]) == ["vllm"]
 
 
 def test_a_run_without_a_version_is_of_the_newest_of_its_day() -> None:

@@ -130,3 +130,24 @@ def test_caches_that_an_engine_does_not_have(engine: str, kv: str) -> None:
         archsim.fit("llama3.1-8b", "h100", engine=engine, kv_cache_dtype=kv)
     assert "fp8" in caught.value.hints[0]
     assert archsim.fit("llama3.1-8b", "h100", kv_cache_dtype=kv, suggest=False).fits
+
+
+@pytest.mark.parametrize(
+    ("model", "state", "numbers"),
+    [
+        ("qwen3.5-9b", 32 * 128 * 128, 3 * 12288 + 3 * 4096),  # its widest layers are the gated feed-forward ones
+        ("qwen3-next-80b-a3b", 32 * 128 * 128, None),
+        ("mamba2-2.7b", 80 * 64 * 128, None),
+    ],
+)
+def test_a_step_keeps_recurrent_states_once_a_chunk(model: str, state: int, numbers: int | None) -> None:
+    """What one token adds to the states of a layer is as large as they are: chunked kernels sum it over 64 tokens, or
+    256, and never write it.
+    """
+    found = archsim.fit(
+        model, "h100", devices=4, tp=1, pp=4, engine="vllm", max_num_batched_tokens=16384, max_num_seqs=1,
+        without="vision" if model == "qwen3.5-9b" else None, max_model_len=4096, suggest=False,
+    )  # fmt: skip
+    per_token = found.budget.activations / 16384 / 2
+    assert per_token < state / 10
+    assert numbers is None or per_token == pytest.approx(numbers, rel=0.001)

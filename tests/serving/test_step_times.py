@@ -26,6 +26,7 @@ CLASSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "recurrent": ("mamba-2.8b", "l40s", {}),
     "gated delta, experts": ("qwen3.5-397b-a17b", "b200", {"tp": 8}),
     "gated delta, hybrid": ("qwen3-next-80b-a3b", "h100", {"tp": 4}),
+    "gated delta, decodes as chunks": ("qwen3.5-9b", "h100", {"engine": "vllm@0.22.0"}),
     "gated delta, latent": ("kimi-linear-48b-a3b", "h200-sxm", {"tp": 2}),
     "state space": ("mamba2-2.7b", "a100-80gb", {"weights": "bf16"}),
     "state space, hybrid": ("nemotron-h-8b", "h100", {}),
@@ -98,6 +99,17 @@ def test_last_tokens_of_a_prompt_take_a_state_further() -> None:
     table, exact = _table(name), ExactSteps(_pricer(name))
     step = (44, 478_632, [(4, 5920), (7, 6949)])
     assert table.seconds(*step) == pytest.approx(exact.seconds(*step), rel=5e-4)
+
+
+def test_decodes_that_run_as_chunks_beside_prompts_are_in_tables() -> None:
+    name = "gated delta, decodes as chunks"
+    table, exact = _table(name), ExactSteps(_pricer(name))
+    steps: list[DRAWN] = [
+        (440, 440 * 480, [(342, 0), (150, 0)]), (64, 64 * 480, [(342, 0)]), (512, 512 * 480, []), (0, 0, [(900, 0)]),
+        (44, 478_632, [(4, 5920), (7, 6949)]), (1, 300, [(2048, 0), (1024, 1024)]),
+    ]  # fmt: skip
+    for step in steps:
+        assert table.seconds(*step) == pytest.approx(exact.seconds(*step), rel=2e-3), step
 
 
 def test_steps_beyond_a_table_are_priced() -> None:
