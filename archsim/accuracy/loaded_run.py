@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from archsim.accuracy.launch_flags import settings_of_flags
 from archsim.accuracy.question import Run, device_of, model_of, weights_of
 from archsim.accuracy.times import Prediction, joined
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
@@ -276,4 +277,6 @@ def pools_of(prefill: Run, decode: Run) -> Pools:
         hardware.link(sum(run.workers * run.devices for run in (prefill, decode)))
     except InvalidPlan:
         link = None if hardware.host is None else float(parse_quantity(hardware.host.per_direction, "B/s"))
-    return Pools(decode_plan={"devices": decode.tp * decode.pp * decode.dp, **decode.degrees}, link=link)
+    told = settings_of_flags(decode.engine.partition("@")[0], decode.command)
+    plan = {"devices": decode.tp * decode.pp * decode.dp, **decode.degrees}
+    return Pools(decode_plan=plan, decode_settings=told, link=link)
