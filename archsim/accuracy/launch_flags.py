@@ -70,6 +70,7 @@ def settings_of_flags(engine: str, command: str) -> Settings:
     share = number("share")
     return Settings(
         max_num_seqs=whole("seqs"), max_num_batched_tokens=whole("tokens"), max_model_len=whole("length"),
+        max_prefill_tokens=whole("prompt_tokens"),
         block_size=whole("block"), gpu_memory_utilization=share if share and share < 1 else None,
         enforce_eager=named.get("eager", "") in given,
     )  # fmt: skip

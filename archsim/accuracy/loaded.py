@@ -12,11 +12,12 @@ from archsim.accuracy.files import Table
 from archsim.accuracy.launch_flags import cuts_prompts, run_engine, settings_of_flags, with_versions_of_flags
 from archsim.accuracy.loaded_run import LoadedServers, server_key
 from archsim.accuracy.placement import placed_run, require_weights
-from archsim.accuracy.question import Run, experts_over, require_modelled, text, whole
+from archsim.accuracy.question import Run, experts_over, has_drafts, require_modelled, text, whole
 from archsim.accuracy.runs import METRICS, RowPrediction, regime
 from archsim.accuracy.serving import validate_points
 from archsim.accuracy.stated_acceptance import StatedAcceptance, TpotMs
 from archsim.accuracy.stated_load import in_flight, load_of, mean_length, requests_in_flight
+from archsim.accuracy.sweep_limits import READ_AS, completed_flags, is_row_of_sweep, says_of
 from archsim.accuracy.times import Prediction, RunTimes, Served, compose
 from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError, UsageError
@@ -68,11 +69,6 @@ def require_load(row: JsonMapping, measured: Mapping[str, float]) -> None:
         raise UsageError(
             f"its own throughput and latencies mean {seen:.0f} requests in flight (Little's law), its load {kept:,}"
         )
-
-
-def has_drafts(row: JsonMapping) -> bool:
-    """Whether a row is of speculative decoding."""
-    return (text(row, "speculative") or "none") != "none"
 
 
 def drafting_of(row: int, asked: JsonMapping, servers: LoadedServers, stated: StatedAcceptance) -> Drafting:
@@ -163,14 +159,15 @@ def run_of_load(row: JsonMapping, *, drafts: bool = False) -> Run:
         raise UsageError("a run under load needs isl and osl, each above 0")
     engine, notes = run_engine(row)
     weights = text(row, "weights")
+    notes = (*notes, READ_AS) if is_row_of_sweep(row) else notes
     run = Run(
         model=str(row.get("model") or ""), device=str(row.get("device") or ""), engine=engine, notes=notes,
-        weights=NARROW.get(weights or "", weights), kv=text(row, "kv_dtype"), batch=in_flight(row), isl=isl, osl=osl,
+        weights=NARROW.get(weights or "", weights), batch=in_flight(row), isl=isl, osl=osl,
         cut=cuts_prompts(engine.partition("@")[0], text(row, "flags") or ""),
     )  # fmt: skip
     if text(row, "disaggregated") == "yes":
         return replace(_pool_of(run, row, "prefill"), decode=_pool_of(run, row, "decode"))
-    return _with_plan(run, row, "", whole(row, "n_devices"))
+    return _as_told(_with_plan(run, row, "", whole(row, "n_devices")), row, "")
 
 
 def _with_plan(run: Run, row: JsonMapping, pool: str, devices: int | None) -> Run:
@@ -188,12 +185,19 @@ def _pool_of(run: Run, row: JsonMapping, pool: str) -> Run:
     devices, workers = whole(row, f"{pool}_devices"), whole(row, f"{pool}_workers") or 1
     if not devices or devices % workers:
         raise UsageError(f"a disaggregated run needs {pool}_devices, above 0 and the same for each of {pool}_workers")
-    return replace(_with_plan(run, row, f"{pool}_", devices // workers), workers=workers)
+    return replace(_as_told(_with_plan(run, row, f"{pool}_", devices // workers), row, pool), workers=workers)
+
+
+def _as_told(run: Run, row: JsonMapping, pool: str) -> Run:
+    """A run with the flags of its server, and the cache's format: the row's own, or of the scripts of its sweep."""
+    kv = text(row, "kv_dtype") or says_of(row, pool).get("kv")
+    return replace(run, kv=kv, command=completed_flags(row, pool))
 
 
 def settings_of(row: JsonMapping) -> Settings:
-    """What the engine's flags say of its limits."""
-    return settings_of_flags(_engine_name(row), text(row, "flags") or "")
+    """What the engine's flags say of its limits; of two pools, of the one for prompts."""
+    pool = "prefill" if text(row, "disaggregated") == "yes" else ""
+    return settings_of_flags(_engine_name(row), completed_flags(row, pool))
 
 
 def _engine_name(row: JsonMapping) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from archsim.accuracy.launch_flags import settings_of_flags
 from archsim.accuracy.question import Run, device_of, model_of, weights_of
 from archsim.accuracy.times import Prediction, joined
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
@@ -184,11 +185,13 @@ class LoadedServers:
             if run.decode is not None or starts:
                 return found
         except AnswerNo:
-            if run.decode is not None:
-                if settings.gpu_memory_utilization or settings.mem_fraction_static:
+            if asked.pools is not None:
+                answers = asked.pools.decode_settings or settings
+                larger = (with_larger_share(settings), with_larger_share(answers))
+                if larger == (settings, answers):
                     raise
-                larger = replace(settings, gpu_memory_utilization=LARGER_SHARE)
-                return serve_fleet(model, hardware, replace(asked, settings=larger), usual)
+                pools = replace(asked.pools, decode_settings=larger[1])
+                return serve_fleet(model, hardware, replace(asked, settings=larger[0], pools=pools), usual)
         return serve_fleet(model, hardware, replace(asked, kv_tokens=held), usual)
 
 
@@ -196,6 +199,13 @@ LARGER_SHARE = 0.9
 """Share of a device's memory of a server that ran with more than its engine chooses itself and does not say with how
 much: the default of vLLM and TensorRT-LLM.
 """
+
+
+def with_larger_share(settings: Settings) -> Settings:
+    """The same with `LARGER_SHARE` where no share of memory is stated."""
+    if settings.gpu_memory_utilization or settings.mem_fraction_static:
+        return settings
+    return replace(settings, gpu_memory_utilization=LARGER_SHARE)
 
 
 def started_length(engine: str, model: Model) -> int:
@@ -276,4 +286,6 @@ def pools_of(prefill: Run, decode: Run) -> Pools:
         hardware.link(sum(run.workers * run.devices for run in (prefill, decode)))
     except InvalidPlan:
         link = None if hardware.host is None else float(parse_quantity(hardware.host.per_direction, "B/s"))
-    return Pools(decode_plan={"devices": decode.tp * decode.pp * decode.dp, **decode.degrees}, link=link)
+    told = settings_of_flags(decode.engine.partition("@")[0], decode.command)
+    plan = {"devices": decode.tp * decode.pp * decode.dp, **decode.degrees}
+    return Pools(decode_plan=plan, decode_settings=told, link=link)

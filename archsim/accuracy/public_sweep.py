@@ -89,7 +89,7 @@ def is_of_sweep(isl: int, osl: int, origin: str) -> bool:
 
 def day_of(engine: str, day: str) -> str:
     """The day of a point where the sweep's images of an engine are releases, which it then tells; else empty."""
-    return day if engine in _document()["released"] else ""
+    return day if engine in document()["released"] else ""
 
 
 def as_launched(run: Run) -> Run:
@@ -113,11 +113,12 @@ def as_launched(run: Run) -> Run:
 @cache
 def launches() -> tuple[Launch, ...]:
     """All that is known of the sweep's launch scripts."""
-    return tuple(Launch(**entry) for entry in _document()["launches"])
+    return tuple(Launch(**entry) for entry in document()["launches"])
 
 
 @cache
-def _document() -> JsonMapping:
+def document() -> JsonMapping:
+    """What is known of the sweep's scripts, as it stands in the file."""
     import yaml
 
     found: JsonMapping = yaml.safe_load(LAUNCHES.read_text("utf-8"))

@@ -45,8 +45,9 @@ class Run:
     """What was run. model, device: as spelt. weights, kv: formats, None for the model's own. isl, osl, batch: None
     where not stated. definition: what was divided by what. memory_share, longest, total_gib: as the engine was told.
     static: batches start and end together, with in-flight batching off. cut: `--chunked-prefill` as it was started.
-    one_length: whether its requests are of exactly these lengths. flags: what the server was told beside. workers: how
-    many there are of it. decode: what makes the answers, where this run computes prompts alone.
+    one_length: whether its requests are of exactly these lengths. flags: what the server was told beside. command: its
+    flags, in the words of its engine. workers: how many there are of it. decode: what makes the answers, where this run
+    computes prompts alone.
     """
 
     model: str
@@ -71,6 +72,7 @@ class Run:
     cut: str | None = None
     one_length: bool = False
     flags: ServerFlags = NO_FLAGS
+    command: str = ""
     workers: int = 1
     decode: Run | None = None
     notes: tuple[str, ...] = ()
@@ -207,6 +209,11 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, ArchsimError):
         return error.message
     return f"internal error: {type(error).__name__}: {error}; please report it"
+
+
+def has_drafts(row: JsonMapping) -> bool:
+    """Whether a row is of speculative decoding."""
+    return (text(row, "speculative") or "none") != "none"
 
 
 def experts_over(model: str, ep: int) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from archsim.accuracy.files import Table
 from archsim.accuracy.launch_flags import drafts_of, run_engine, tree_of
 from archsim.accuracy.question import text
+from archsim.accuracy.sweep_limits import completed_flags
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonMapping
@@ -81,10 +82,11 @@ def _group(asked: JsonMapping) -> tuple[str, ...]:
 
 
 def drafts_by(method: Method, share: float, asked: JsonMapping) -> Drafting:
-    """Drafts of a step, accepted to a share: as many, in a row or in a tree, as the command of a row says, else the
-    usual number.
+    """Drafts of a step, accepted to a share: as many, in a row or in a tree, as the command of a row says, or the
+    scripts of its sweep; else the usual number.
     """
-    engine, command = run_engine(asked)[0].partition("@")[0], text(asked, "flags") or ""
+    pool = "decode" if text(asked, "disaggregated") == "yes" else ""
+    engine, command = run_engine(asked)[0].partition("@")[0], completed_flags(asked, pool)
     return with_tree(geometric(method, share, drafts_of(engine, command) or DRAFTS), *tree_of(engine, command))
 
 

@@ -60,20 +60,21 @@ class Settings:
     """How the engine is run. Numbers of tokens and sequences; fractions of memory; None: the engine's default.
 
     parts: optional modules to load. without: vision and audio towers that are not loaded. visible_memory: bytes that a
-    process sees of the device, where that is not the usual (a part of it, WSL).
-    n_gpu_layers: layers on the device, the rest in host memory; cpu_moe: routed
-    experts in host memory, n_cpu_moe: those of the first layers. num_gpu_experts: routed experts of each layer that
-    devices keep, the others lie in host memory. kv_cache_memory_bytes: of a device, in place of what
-    the memory fraction leaves. cpu_offload_gb: GiB of a device's weights that stay in host memory, of the first layers
-    on. kv_offloading_size: GiB of host memory for pages that give way, of all tensor-parallel ranks. override_tensor:
-    PATTERN=CPU for tensors in host memory, by their names in GGUF files. cache_type_k, cache_type_v: formats of keys
-    and of values, where they differ. host_bandwidth: B/s. split_mode: how devices share a model. tensor_split: in
-    which proportions. draft_model: of speculative decoding; draft_weights: its format, the checkpoint's unless given.
+    process sees of the device, where that is not the usual (a part of it, WSL). n_gpu_layers: layers on the device, the
+    rest in host memory; cpu_moe: routed experts in host memory, n_cpu_moe: those of the first layers. num_gpu_experts:
+    routed experts of each layer that devices keep, the others lie in host memory. kv_cache_memory_bytes: of a device,
+    in place of what the memory fraction leaves. cpu_offload_gb: GiB of a device's weights that stay in host memory, of
+    the first layers on. kv_offloading_size: GiB of host memory for pages that give way, of all tensor-parallel ranks.
+    override_tensor: PATTERN=CPU for tensors in host memory, by their names in GGUF files. cache_type_k, cache_type_v:
+    formats of keys and of values, where they differ. max_prefill_tokens: of the prompts of a step, beyond which no
+    other prompt is taken. host_bandwidth: B/s. split_mode: how devices share a model. tensor_split: in which
+    proportions. draft_model: of speculative decoding; draft_weights: its format, the checkpoint's unless given.
     """
 
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    max_prefill_tokens: int | None = None
     gpu_memory_utilization: float | None = None
     mem_fraction_static: float | None = None
     block_size: int | None = None
@@ -100,8 +101,8 @@ class Settings:
     draft_weights: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "max_lora_rank",
-                     "kv_cache_memory_bytes", "visible_memory"):  # fmt: skip
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_prefill_tokens", "block_size",
+                     "max_lora_rank", "kv_cache_memory_bytes", "visible_memory"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 flag = name.replace("_", "-")

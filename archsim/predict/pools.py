@@ -123,7 +123,8 @@ def serve_in_pools(
     """A server of two pools. Raises as `serve`."""
     devices_of = (hardware, pools.decode_hardware or hardware)
     plans = (pools.prefill_plan, pools.decode_plan)
-    asked = (replace(request, drafting=None), request)  # prompts have no drafts
+    answers = replace(request, settings=pools.decode_settings or request.settings)
+    asked = (replace(request, drafting=None), answers)  # prompts have no drafts
     first, second = (
         serve(model, device, with_plan(one, plan), load)
         for one, device, plan in zip(asked, devices_of, plans, strict=True)

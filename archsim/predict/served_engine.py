@@ -90,13 +90,14 @@ UNBOUNDED = 2**40
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
     """How replicas for answers differ from those for prompts. decode_hardware: None: the same. plans: degrees by name;
-    empty: the server's. link: bytes per second of each device; None: of the fabric that joins all of them. by_layer:
-    whether each layer of a cache is sent when it is computed.
+    empty: the server's. decode_settings: None: the server's. link: bytes per second of each device; None: of the fabric
+    that joins all of them. by_layer: whether each layer of a cache is sent when it is computed.
     """
 
     decode_hardware: Hardware | None = None
     prefill_plan: dict[str, int] = field(default_factory=dict)
     decode_plan: dict[str, int] = field(default_factory=dict)
+    decode_settings: Settings | None = None
     link: float | None = None
     by_layer: bool = False
 
@@ -541,8 +542,7 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
             hints=(*_enough(search), "`archsim fit` says what would make it fit"),
         )
     _check_plan(chosen.plan, request)
-    if request.drafting is not None:
-        policy = limited_by_drafts(policy, tensors, chosen.plan)
+    policy = of_replica(policy, tensors, chosen.plan, drafts=request.drafting is not None)
     store = request.store or default_store()
     overheads = overheads_of(engine.name, engine.version, measured=store.engines, document=engine.rules)
     pricer = StepPricer.of(model, hardware, formats, overheads, chosen.plan, graphs=memory.graphs, store=store)
@@ -644,22 +644,27 @@ def policy_of(tensors: EngineTensors, chunked_prefill: str | None = None, admiss
         if str(admission).lower() not in ROOMS:
             raise UsageError(f"`--admission` is {', '.join(ROOMS)}, not {quote(str(admission))}")
         batching = batching.model_copy(update={"room": ROOMS[str(admission).lower()]})
-        rules = rules.model_copy(update={"batching": batching})
+    if batching.prompt_tokens and tensors.settings.max_prefill_tokens:
+        batching = batching.model_copy(update={"prompt_tokens": tensors.settings.max_prefill_tokens})
+    rules = rules.model_copy(update={"batching": batching})
     policy = batching_policy(rules, seqs, tokens, context, chunked_prefill)
     if not policy.chunked and tensors.rules.memory.activations.least_step:  # a prompt runs whole
         return replace(policy, budget=max(tokens, context))
     return policy
 
 
-def limited_by_drafts(policy: Policy, tensors: EngineTensors, plan: Plan) -> Policy:
-    """The rules of speculative decoding: where nobody states a limit, some engines run fewer requests with drafts, all
-    replicas of the attention together.
+def of_replica(policy: Policy, tensors: EngineTensors, plan: Plan, *, drafts: bool) -> Policy:
+    """The limits of one replica of the attention, where those of an engine are of all together. drafts: speculative
+    decoding: where nobody states a limit, some engines then run fewer requests.
     """
     batching = tensors.rules.scheduler.batching
-    most = None if batching is None else batching.seqs_with_drafts
-    if most is None or tensors.seqs_limit:
-        return policy
-    return replace(policy, max_seqs=min(policy.max_seqs, max(most // plan.dp, 1)))
+    assert batching is not None
+    most, tokens = tensors.seqs_limit, policy.budget
+    if most is None and drafts and batching.seqs_with_drafts:
+        policy = replace(policy, max_seqs=min(policy.max_seqs, max(batching.seqs_with_drafts // plan.dp, 1)))
+    elif most is not None and "seqs" in batching.divided:
+        policy = replace(policy, max_seqs=min(policy.max_seqs, max(most // plan.dp, 1)))
+    return replace(policy, budget=max(tokens // plan.dp, 1)) if "tokens" in batching.divided else policy
 
 
 def limited_by_states(policy: Policy, memory: DeviceMemory, prefix: PrefixUse) -> Policy:
@@ -681,7 +686,8 @@ def batching_policy(
     return Policy(
         max_seqs=max_seqs, budget=budget, first=batching.first,
         mixes=rules.chunked_prefill_with_decode and batching.first == "running",
-        chunked=chunked, longest_chunk=longest, room=batching.room, watermark=batching.watermark,
+        chunked=chunked, longest_chunk=longest, prompt_tokens=batching.prompt_tokens or 0, room=batching.room,
+        watermark=batching.watermark,
         expected=ExpectedAnswers(**ratio.model_dump()) if ratio else ExpectedAnswers(),
         gives_way=batching.gives_way, requeue=batching.requeue,
         admit_after_preemption=batching.admit_after_preemption, ahead=batching.ahead, in_flight=batching.in_flight,

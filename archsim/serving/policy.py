@@ -43,9 +43,10 @@ class Policy:
     max_seqs: requests that run at once. budget: tokens of a step. first: whether running requests or prompts are
     scheduled first; prompts then have all their blocks from the start. mixes: whether prompts share a step with
     decodes; else a step with prompts has nothing else. chunked: whether a prompt is cut where the budget ends; else it
-    waits for a step that holds it. longest_chunk: tokens of one prompt in a step at most (0: the budget). room: cache
-    that must be free before a prompt is admitted: that of its first `chunk`, of the whole `prompt`, of
-    `prompt_and_answer` so that nothing ever gives way, or of these beside what is `expected` of the others' answers.
+    waits for a step that holds it. longest_chunk: tokens of one prompt in a step at most (0: the budget).
+    prompt_tokens: of a step; a prompt that does not fit in them waits where others are before it, and is not cut (0:
+    any). room: cache that must be free before a prompt is admitted: that of its first `chunk`, of the whole `prompt`,
+    of `prompt_and_answer` so that nothing ever gives way, or of these beside what is `expected` of the others' answers.
     watermark: share of the blocks that an admission leaves free. gives_way: for a block, the request admitted last, or
     that with the fewest tokens of its answer; requeue: at which end of the queue it waits. admit_after_preemption:
     whether a step in which requests gave way admits others. ahead: steps that are scheduled while the one before them
@@ -62,6 +63,7 @@ class Policy:
     mixes: bool = True
     chunked: bool = True
     longest_chunk: int = 0
+    prompt_tokens: int = 0
     room: Literal["chunk", "prompt", "prompt_and_answer", "expected"] = "chunk"
     expected: ExpectedAnswers = DEFAULT_RATIO
     watermark: float = 0.0

@@ -267,7 +267,7 @@ class Scheduler:
             tokens = self._tokens(request)
             hit = cache.prefix(request, tokens)
             new = min(tokens - hit, longest or budget, budget)
-            if new < tokens - hit and not policy.chunked:
+            if (new < tokens - hit and not policy.chunked) or self._beyond(tokens - hit, budget):
                 self.blocked = "tokens"
                 return
             fits = self._admission.fits(request, hit, tokens)
@@ -305,6 +305,13 @@ class Scheduler:
                 break
             tokens += new
         return tokens
+
+    def _beyond(self, tokens: int, budget: int) -> bool:
+        """Whether a prompt waits for a step of its own: those before it leave less of `prompt_tokens`. budget: what is
+        left of the step's tokens.
+        """
+        most = self.policy.prompt_tokens
+        return most > 0 and bool(self.prompts) and tokens >= most - (self.policy.budget - budget)
 
     def _most_running(self) -> int:
         """Requests that run at most."""

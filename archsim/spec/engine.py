@@ -455,16 +455,18 @@ class Batching(EngineSection):
     chunked: whether a prompt is cut where the tokens of a step end; else it waits for a step that holds it.
     chunked_above: models with a longer context are served with prompts cut, beside decodes, whatever the rest says.
     longest_chunk: tokens of one prompt in a step at most (0: those of the step). seqs: requests that run at once, where
-    the limits name none; seqs_with_drafts: of all replicas together, with speculative decoding. batch_tokens: tokens
-    of a step, where it is computed in micro-batches of the limits' tokens.
-    room: cache that must be free before a prompt is admitted: that of its first `chunk`, of the whole `prompt`, of
-    `prompt_and_answer` so that no request ever gives way, or of these beside what `new_token_ratio` expects of the
-    others (`expected`). gives_way: for a block, the request admitted last, or that with the fewest tokens of its
-    answer; it computes its cache again, after waiting at an end of the queue (requeue). watermark: share of the blocks
-    that an admission leaves free. admit_after_preemption: whether a step in which requests gave way admits others.
-    ahead: 1 where a step is scheduled while the one before it runs. in_flight: of a pipeline: as many batches as
-    stages, which share the limit of requests or split it, or only one batch. prefix: of the prefix cache; nothing where
-    there is none. ranks: of data-parallel replicas of the attention. pools: of servers for prompts or answers alone.
+    the limits name none; seqs_with_drafts: of all replicas together, with speculative decoding. divided: limits that
+    the replicas of the attention share equally: a stated one of requests (`seqs`), any of `tokens`. prompt_tokens: of a
+    step, beyond which no other prompt is taken, not even in part. batch_tokens: tokens of a step, where it is computed
+    in micro-batches of the limits' tokens. room: cache that must be free before a prompt is admitted: that of its first
+    `chunk`, of the whole `prompt`, of `prompt_and_answer` so that no request ever gives way, or of these beside what
+    `new_token_ratio` expects of the others (`expected`). gives_way: for a block, the request admitted last, or that
+    with the fewest tokens of its answer; it computes its cache again, after waiting at an end of the queue (requeue).
+    watermark: share of the blocks that an admission leaves free. admit_after_preemption: whether a step in which
+    requests gave way admits others. ahead: 1 where a step is scheduled while the one before it runs. in_flight: of a
+    pipeline: as many batches as stages, which share the limit of requests or split it, or only one batch. prefix: of
+    the prefix cache; nothing where there is none. ranks: of data-parallel replicas of the attention. pools: of servers
+    for prompts or answers alone.
     """
 
     first: Literal["running", "prompts"] = "running"
@@ -473,6 +475,8 @@ class Batching(EngineSection):
     longest_chunk: int = Field(default=0, ge=0)
     seqs: Count | None = None
     seqs_with_drafts: Count | None = None
+    divided: tuple[Literal["seqs", "tokens"], ...] = ()
+    prompt_tokens: Count | None = None
     batch_tokens: Count | None = None
     room: Literal["chunk", "prompt", "prompt_and_answer", "expected"] = "chunk"
     new_token_ratio: NewTokenRatio | None = None

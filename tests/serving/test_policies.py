@@ -262,3 +262,18 @@ def test_prompts_wait_for_others() -> None:
     assert scheduler.steps == [
         {0: 4}, {0: 1}, {0: 1}, {0: 1}, {0: 1}, {0: 1, 1: 4}, {2: 4}, {2: 1}, {2: 1, 3: 4, 4: 4}, {2: 1}, {2: 1},
     ]  # fmt: skip
+
+
+def test_a_prompt_that_does_not_fit_beside_others_waits_whole() -> None:
+    """SGLang's --max-prefill-tokens: 16 tokens hold two prompts of 6, not a third in part; one alone may be longer, and
+    is cut at the chunk. Without the limit the third is cut.
+    """
+    prompts = [(0.0, 6, 1)] * 3
+    rules = policy(SGLANG, 4, 16)
+    steps = {}
+    for limit in (0, 16):
+        _, scheduler = run(prompts, replace(rules, prompt_tokens=limit), blocks=64, block=1)
+        steps[limit] = scheduler.steps
+    assert steps[0] == [{0: 6, 1: 6, 2: 4}, {2: 2}] and steps[16] == [{0: 6, 1: 6}, {2: 6}]
+    _, scheduler = run([(0.0, 30, 1), (0.0, 4, 1)], replace(rules, prompt_tokens=8), blocks=64, block=1)
+    assert scheduler.steps == [{0: 16}, {0: 14}, {1: 4}]
