@@ -167,7 +167,7 @@ def run_of_load(row: JsonMapping, *, drafts: bool = False) -> Run:
     )  # fmt: skip
     if text(row, "disaggregated") == "yes":
         return replace(_pool_of(run, row, "prefill"), decode=_pool_of(run, row, "decode"))
-    return _as_told(_with_plan(run, row, "", whole(row, "n_devices")), row, "")
+    return _with_command(_with_plan(run, row, "", whole(row, "n_devices")), row, "")
 
 
 def _with_plan(run: Run, row: JsonMapping, pool: str, devices: int | None) -> Run:
@@ -185,10 +185,10 @@ def _pool_of(run: Run, row: JsonMapping, pool: str) -> Run:
     devices, workers = whole(row, f"{pool}_devices"), whole(row, f"{pool}_workers") or 1
     if not devices or devices % workers:
         raise UsageError(f"a disaggregated run needs {pool}_devices, above 0 and the same for each of {pool}_workers")
-    return replace(_as_told(_with_plan(run, row, f"{pool}_", devices // workers), row, pool), workers=workers)
+    return replace(_with_command(_with_plan(run, row, f"{pool}_", devices // workers), row, pool), workers=workers)
 
 
-def _as_told(run: Run, row: JsonMapping, pool: str) -> Run:
+def _with_command(run: Run, row: JsonMapping, pool: str) -> Run:
     """A run with the flags of its server, and the cache's format: the row's own, or of the scripts of its sweep."""
     kv = text(row, "kv_dtype") or says_of(row, pool).get("kv")
     return replace(run, kv=kv, command=completed_flags(row, pool))

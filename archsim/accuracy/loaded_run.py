@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from typing import NamedTuple
 
 from archsim.accuracy.launch_flags import settings_of_flags
+from archsim.accuracy.loaded_errors import kind_of, known_errors, loaded_error, waited_shares
 from archsim.accuracy.question import Run, device_of, model_of, weights_of
 from archsim.accuracy.times import Prediction, joined
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
-from archsim.base.json_types import JsonMapping
 from archsim.base.options import LoadOptions
 from archsim.base.units import parse_quantity
 from archsim.engines.names import choose_engine
@@ -56,6 +56,15 @@ def printed_figures(measured: Measured) -> dict[str, float]:
     return found | {"output_tok_s": measured.whole_run["output_tokens_per_s"]}
 
 
+class Figures(NamedTuple):
+    """What is predicted of one run. spans: by metric, with the ends of its steps alone. waited: as of
+    `waited_shares`, expected.
+    """
+
+    spans: Mapping[str, Prediction]
+    waited: Mapping[str, float]
+
+
 @dataclass(slots=True)
 class FirstUse:
     """Times of a run whose first step with a prompt takes `left_s` longer."""
@@ -96,7 +105,13 @@ class LoadedServer:
             raise UsageError(f"no request can run: {next(iter(record.refused.values()))}")
         return record
 
-    def figures(self, requests: Requests, front: FrontWork) -> Mapping[str, Prediction]:
+    def waited(self, requests: Requests, front: FrontWork, seen: Measured) -> Mapping[str, float]:
+        """As of `waited_shares`, of what was seen of a run behind a front end."""
+        prompt = sum(requests.input_len) / len(requests)
+        pools_s = 0.0 if self.engine.decode is None else front.pools_s
+        return waited_shares(seen, front.request_s + front.token_s * prompt + pools_s)
+
+    def figures(self, requests: Requests, front: FrontWork) -> Figures:
         """The answer by metric: expected, at both ends of the step times, and with steps at the speed of light alone,
         without the front end and the first step that runs show: those are no bound.
         """
@@ -108,9 +123,11 @@ class LoadedServer:
         ends = (at_end(self.times, steps, -1, then), at_end(self.times, steps, 1, then))
         light = self.run(requests, NO_FRONT, at_light(self.times, steps, then))
         runs = [record, *(self.run(requests, front, times) for times in ends), light]
-        found = [printed_figures(measure(run)) for run in runs]
+        seen = [measure(run) for run in runs]
+        found = [printed_figures(one) for one in seen]
         evidence = weakest([evidence_of(steps), evidence_of(then)])
-        return {name: _span([one[name] for one in found], evidence) for name, value in found[0].items() if value > 0}
+        spans = {name: _span([one[name] for one in found], evidence) for name, value in found[0].items() if value > 0}
+        return Figures(spans, self.waited(requests, front, seen[0]))
 
 
 def _span(values: Sequence[float], evidence: Evidence) -> Prediction:
@@ -146,11 +163,13 @@ class LoadedServers:
         asked = (*load_key(run, load, settings), drafting)
         if asked not in self.answers:
             server, requests = self.ready(run, load, settings, drafting)
-            name = server.engine.engine.name
             found = server.figures(requests, self._front(server))
-            known, kind = known_errors(self.store.engines, name), kind_of(run, load)
-            self.answers[asked] = {metric: joined(span, *loaded_error(known, metric, kind))
-                                   for metric, span in found.items()}  # fmt: skip
+            known, pools = known_errors(self.store.engines), run.decode is not None
+            self.answers[asked] = {
+                metric: joined(span, *loaded_error(
+                    known, metric, kind_of(metric, found.waited, drafts=drafting is not None, pools=pools)))
+                for metric, span in found.spans.items()
+            }  # fmt: skip
         return self.answers[asked]
 
     def ready(
@@ -212,41 +231,6 @@ def started_length(engine: str, model: Model) -> int:
     """The longest request that an engine takes where nothing limits it; 0 where that is the workload's."""
     context = choose_engine(engine).rules.scheduler.context
     return context if isinstance(context, int) else (model.max_context or 0 if context == "model" else 0)
-
-
-def known_errors(engines: Mapping[str, JsonMapping], engine: str) -> JsonMapping:
-    """What runs under load of an engine are off by metric; of one without such runs, what those of all others are at
-    most.
-    """
-    own: JsonMapping = engines.get(engine, {}).get("loaded", {})
-    if own:
-        return own
-    found: dict[str, dict[str, list[float]]] = {}
-    for metric, by in (item for one in engines.values() for item in one.get("loaded", {}).items()):
-        for load, ends in by.items():
-            known = found.setdefault(metric, {}).setdefault(load, [0.0, 0.0])
-            found[metric][load] = [max(pair) for pair in zip(known, ends, strict=True)]
-    return found
-
-
-KINDS = ("interval", "together", "pools")
-"""Of runs whose intervals are their own: usual ones, those whose requests are sent at once, those with pools."""
-
-
-def kind_of(run: Run, load: LoadOptions) -> str:
-    """Of `KINDS`."""
-    if run.decode is not None:
-        return "pools"
-    return "together" if load.get("rate") == inf else "interval"
-
-
-def loaded_error(known: JsonMapping, metric: str, kind: str) -> tuple[float, float]:
-    """What a figure is off beyond its steps, as logarithms of both ends. known: by metric. kind: of `KINDS`; where it
-    has no runs, the first that has.
-    """
-    by = known.get(metric, {})
-    below, above = next((by[name] for name in (kind, *KINDS) if name in by), (0.0, 0.0))
-    return below, above
 
 
 def load_key(run: Run, load: LoadOptions, settings: Settings) -> tuple[object, ...]:

@@ -36,7 +36,7 @@ def validate_points(
     they share work; None: in the order of the file.
     """
     answers: dict[int, list[RowPrediction | str]] = {}
-    for row in counted(_order(table, alike), f"rows of {table.name}"):
+    for row in counted(in_order(table, alike), f"rows of {table.name}"):
         try:
             answers[row] = list(predict(row, table.question(row), times))
         except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -55,7 +55,7 @@ def validate_points(
     )  # fmt: skip
 
 
-def _order(table: Table, alike: Callable[[JsonMapping], Hashable] | None) -> Sequence[int]:
+def in_order(table: Table, alike: Callable[[JsonMapping], Hashable] | None) -> Sequence[int]:
     """The rows of a table, those that are alike next to each other."""
     if alike is None:
         return range(len(table))

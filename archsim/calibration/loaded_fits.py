@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, hypot, log
+from math import ceil, copysign, hypot, inf, log, sqrt
 from types import MappingProxyType
 from typing import NamedTuple, SupportsFloat
 
@@ -19,19 +19,21 @@ import numpy as np
 
 from archsim.accuracy.files import Table
 from archsim.accuracy.launch_flags import with_versions_of_flags
-from archsim.accuracy.loaded import ANSWERED, beside_of, has_drafts, require_load, run_of_load, settings_of
-from archsim.accuracy.loaded_run import (
-    KINDS,
-    NO_FRONT,
-    LoadedServer,
-    LoadedServers,
-    kind_of,
-    load_key,
-    loaded_error,
-    printed_figures,
+from archsim.accuracy.loaded import (
+    ANSWERED,
+    beside_of,
+    drafting_of,
+    require_load,
+    run_of_load,
+    same_server,
+    settings_of,
 )
+from archsim.accuracy.loaded_errors import KINDS, kind_of, loaded_error
+from archsim.accuracy.loaded_run import NO_FRONT, LoadedServer, LoadedServers, load_key, printed_figures
 from archsim.accuracy.placement import placed_run, require_weights
-from archsim.accuracy.question import text
+from archsim.accuracy.question import has_drafts, text
+from archsim.accuracy.serving import in_order
+from archsim.accuracy.stated_acceptance import StatedAcceptance
 from archsim.accuracy.stated_load import load_of
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
@@ -41,6 +43,7 @@ from archsim.calibration.serving_fits import Number, fit_points
 from archsim.engines.overhead import FrontWork
 from archsim.serving.load import Requests
 from archsim.serving.observe import measure
+from archsim.serving.offered_load import offered_load
 from archsim.timing.calibration import Store
 
 FEWEST = 5
@@ -64,11 +67,19 @@ FIRST_USE = (Number(0.3, 2.0, 1e-3, 60.0),)
 """Seconds that the first step of a benchmark takes longer."""
 
 
+class Simulated(NamedTuple):
+    """One run behind a front end: its figures by metric, and `waited_shares`."""
+
+    figures: Mapping[str, float]
+    waited: Mapping[str, float]
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedPoint:
     """One measured run. family: its source, which fits are tested by. figures: simulated without a front end, by
-    metric; spans: lower and upper ends over the expected figure, in log. measured: by metric. kind: of runs whose
-    intervals are their own; beside: what it has beside one server. made: what was simulated of equal runs by front end.
+    metric; spans: how far below and above these the ends of the steps are. measured: by metric. together: whether all
+    requests are sent at once; pools, drafts: whether it has them; beside: what it has beside one server, in words.
+    made: what was simulated of equal runs by front end.
     """
 
     engine: str
@@ -80,9 +91,11 @@ class LoadedPoint:
     figures: Mapping[str, float]
     spans: Mapping[str, tuple[float, float]]
     measured: Mapping[str, float]
-    kind: str
+    together: bool
+    pools: bool
+    drafts: bool
     beside: str
-    made: dict[FrontWork, dict[str, float]]
+    made: dict[FrontWork, Simulated]
 
     @property
     def vendor(self) -> str:
@@ -90,24 +103,30 @@ class LoadedPoint:
         return self.server.engine.hardware.vendor
 
     @property
-    def together(self) -> bool:
-        """Whether all requests are sent at once."""
-        return self.kind == "together"
-
-    @property
     def prompt(self) -> float:
         """Mean tokens of a prompt."""
         return sum(self.requests.input_len) / len(self.requests)
 
-    def simulated(self, front: FrontWork) -> dict[str, float]:
-        """The figures with a front end."""
+    def behind(self, front: FrontWork) -> Simulated:
+        """The run with a front end."""
         if front not in self.made:
-            self.made[front] = printed_figures(measure(self.server.run(self.requests, front)))
+            seen = measure(self.server.run(self.requests, front))
+            self.made[front] = Simulated(printed_figures(seen), self.server.waited(self.requests, front, seen))
         return self.made[front]
 
+    def simulated(self, front: FrontWork) -> Mapping[str, float]:
+        """The figures with a front end."""
+        return self.behind(front).figures
 
-LONGEST = 5_120
-"""Requests of a run above which it is left out of the fits: ten for each of 512 in flight."""
+    def kind(self, metric: str, front: FrontWork) -> str:
+        """Of `KINDS`, as it is predicted with a front end."""
+        return kind_of(metric, self.behind(front).waited, drafts=self.drafts, pools=self.pools)
+
+
+LONGEST, MOST_TOKENS = 5_120, 5_000_000
+"""Requests of a run, and tokens of all its answers, above which it is left out of the fits: ten requests for each of
+512 in flight, of 1,024 tokens.
+"""
 
 
 class LeftOut(UsageError):
@@ -119,9 +138,10 @@ def loaded_points(tables: Sequence[Table], store: Store, refused: list[str] | No
     servers, found = LoadedServers(store), []
     known: dict[tuple[object, ...], LoadedPoint] = {}
     for table in map(with_versions_of_flags, tables):
-        for i in counted(range(len(table)), f"rows of {table.name}"):
+        stated = StatedAcceptance(table)
+        for i in counted(in_order(table, same_server), f"rows of {table.name}"):
             try:
-                found.append(_point(table, i, servers, known))
+                found.append(_point(table, i, servers, known, stated))
             except LeftOut:
                 continue
             except (ArchsimError, ArithmeticError, LookupError, ValueError):
@@ -130,63 +150,106 @@ def loaded_points(tables: Sequence[Table], store: Store, refused: list[str] | No
     return found
 
 
-def _point(table: Table, i: int, servers: LoadedServers, known: dict[tuple[object, ...], LoadedPoint]) -> LoadedPoint:
-    """One row. known: rows that ask the same are simulated once."""
+def _point(
+    table: Table, i: int, servers: LoadedServers, known: dict[tuple[object, ...], LoadedPoint], stated: StatedAcceptance
+) -> LoadedPoint:
+    """One row. known: rows that ask the same are simulated once. stated: the acceptance of drafts."""
     asked = table.question(i)
-    if has_drafts(asked):
-        raise LeftOut("their acceptance is inferred from rows of the same group")
-    run, load, settings = placed_run(run_of_load(asked)), load_of(asked), settings_of(asked)
+    if has_drafts(asked) and stated.states(i, asked):
+        raise LeftOut("its TPOT was used to infer how many drafts are accepted in the rows of its group")
+    run, load, settings = placed_run(run_of_load(asked, drafts=True)), load_of(asked), settings_of(asked)
     require_weights(run)
     family = (text(asked, "source") or "", "")
     found = {name: float(column[i] or 0.0) for name, column in table.measured.items()}
     require_load(asked, found)
     measured = {name: value for name, value in found.items() if value > 0}
-    key = load_key(run, load, settings)
+    offered = offered_load(**load).requests()
+    if len(offered) > LONGEST or sum(offered.output_len) > MOST_TOKENS:
+        raise LeftOut("so many requests take long to simulate and tell no more about a front end than fewer do")
+    drafting = drafting_of(i, asked, servers, stated) if has_drafts(asked) else None
+    key = (*load_key(run, load, settings), str(drafting))
     if key in known:
         return replace(known[key], family=family, measured=measured)
-    server, requests = servers.ready(run, load, settings)
-    if len(requests) > LONGEST:
-        raise LeftOut("so many requests take long to simulate and tell no more about a front end than fewer do")
-    spans = server.figures(requests, NO_FRONT)
+    server, requests = servers.ready(run, load, settings, drafting)
+    spans = server.figures(requests, NO_FRONT).spans
     known[key] = LoadedPoint(
         engine=server.engine.engine.name, device=run.device, family=family, server=server,
         requests=requests, figures={name: span.expected for name, span in spans.items()},
-        spans={name: (log(span.expected / span.low), log(span.high / span.expected)) for name, span in spans.items()},
-        measured=measured, kind=kind_of(run, load), beside=" and ".join(beside_of(run, None)), model=run.model, made={},
+        spans={name: (span.expected - span.low, span.high - span.expected) for name, span in spans.items()},
+        measured=measured, model=run.model, together=load.get("rate") == inf, pools=run.decode is not None,
+        drafts=drafting is not None, beside=" and ".join(beside_of(run, drafting)), made={},
     )  # fmt: skip
     return known[key]
 
 
-def refit_loaded(
-    engines: dict[str, JsonObject], points: Sequence[LoadedPoint], say: Callable[[str], None]
-) -> JsonObject:
-    """Puts the front end of every engine that has runs, and the intervals of its figures, among what is measured. The
-    answer: errors of what was left out, for the accuracy page.
+class Held(NamedTuple):
+    """One run as predicted by a fit. front: of the engine."""
+
+    point: LoadedPoint
+    front: FrontWork
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Engine, source and device."""
+        return self.point.engine, self.point.family[0], self.point.device
+
+
+class EngineRuns(NamedTuple):
+    """The runs of one engine. fronts: by vendor. seen: as fitted; without_source, apart: as fitted without their
+    source, and without their device or model (`folds`). left: sources without which there is a fit.
+    """
+
+    engine: str
+    fronts: Mapping[str, FrontWork]
+    seen: Sequence[Held]
+    without_source: Sequence[Held]
+    apart: Sequence[Held]
+    left: frozenset[str]
+
+
+def refit_loaded(document: JsonObject, points: Sequence[LoadedPoint], say: Callable[[str], None]) -> JsonObject:
+    """Puts the front end of every engine that has runs, and the intervals of figures of all engines, among what is
+    measured. The answer: errors of what was left out, for the accuracy page.
     """
     groups: list[JsonObject] = []
     insides: list[JsonObject] = []
-    shared = shared_pools(points)
-    for engine in sorted({point.engine for point in points}):
-        mine = [point for point in points if point.engine == engine]
-        fronts = fronts_of(mine, shared=shared)
-        if not fronts:
-            continue
-        sources = list(dict.fromkeys(point.family for point in mine))
-        rests = {source: [point for point in mine if point.family != source] for source in sources}
-        unseen = {source: found for source, rest in rests.items() if (found := fronts_of(rest, shared=shared))}
-        held = [Held(point, point.simulated(front_at(unseen.get(point.family, fronts), point))) for point in mine]
-        apart = [Held(point, point.simulated(front_at(rest, point))) for part, rest in folds(mine, fronts, shared)
-                 for point in part]  # fmt: skip
-        seen = [Held(point, point.simulated(front_at(fronts, point))) for point in mine]
-        own = engines.setdefault(engine, {})
-        own["front_end"] = {vendor: stated_front(front, mine, vendor, shared) for vendor, front in fronts.items()}
-        own["loaded"] = intervals_of(apart)
-        insides += seen_errors(seen, own)
-        groups += errors_of(seen, held, own["loaded"], {source[0] for source in unseen})
-        for vendor, front in fronts.items():
-            say(f"{engine} on {vendor}: {1e3 * front.request_s:.0f} ms and {1e6 * front.token_s:.2g} us a token in the "
-                f"front end, {front.first_use_s:.1f} s at the start, of {len(mine)} runs under load")  # fmt: skip
+    shared = shared_pools([point for point in points if not point.drafts])
+    found = [runs for engine in sorted({point.engine for point in points})
+             if (runs := runs_of([point for point in points if point.engine == engine], shared))]  # fmt: skip
+    apart = [one for runs in found for one in runs.apart]
+    known = intervals_of(apart)
+    for runs in found:
+        own = document["engines"].setdefault(runs.engine, {})
+        mine = [one.point for one in runs.seen if not one.point.drafts]
+        own["front_end"] = {vendor: stated_front(front, mine, vendor, shared) for vendor, front in runs.fronts.items()}
+        own.pop("loaded", None)  # earlier files have intervals by engine
+        insides += seen_errors(runs.seen, own, known)
+        groups += errors_of(runs, apart)
+        for vendor, front in runs.fronts.items():
+            say(
+                f"{runs.engine} on {vendor}: {1e3 * front.request_s:.0f} ms and {1e6 * front.token_s:.2g} us a token "
+                f"in the front end, {front.first_use_s:.1f} s at the start, of {len(mine)} runs under load"
+            )
+    document.setdefault("composition", {})["loaded"] = known
     return {"seen": sorted(insides, key=lambda one: [str(one[name]) for name in GROUP]), "groups": groups}
+
+
+def runs_of(points: Sequence[LoadedPoint], shared: AddedByPools) -> EngineRuns | None:
+    """The runs of one engine with its front ends; None where too few show one. Runs with drafts are not fitted, since
+    rows of their own groups say how many are accepted: they have their part in intervals.
+    """
+    plain = [point for point in points if not point.drafts]
+    fronts = fronts_of(plain, shared=shared)
+    if not fronts:
+        return None
+    sources = {point.family: fronts_of([other for other in plain if other.family != point.family], shared=shared)
+               for point in {point.family: point for point in points}.values()}  # fmt: skip
+    return EngineRuns(
+        engine=points[0].engine, fronts=fronts, seen=[Held(point, front_at(fronts, point)) for point in points],
+        without_source=[Held(point, front_at(sources[point.family] or fronts, point)) for point in points],
+        apart=[Held(point, front_at(rest, point)) for part, rest in folds(points, fronts, shared) for point in part],
+        left=frozenset(family[0] for family, rest in sources.items() if rest),
+    )  # fmt: skip
 
 
 class AddedByPools(NamedTuple):
@@ -202,7 +265,7 @@ NO_POOLS = AddedByPools()
 
 def shared_pools(points: Sequence[LoadedPoint]) -> AddedByPools:
     """What pools add by the runs of the engine with most of them that tells it: others, whose runs do not, take it."""
-    count = Counter(point.engine for point in points if point.kind == "pools")
+    count = Counter(point.engine for point in points if point.pools)
     for engine, _ in count.most_common():
         for front in fronts_of([point for point in points if point.engine == engine]).values():
             if front.pools_s:
@@ -218,7 +281,7 @@ def fronts_of(
     compiled when it is first used. What pools add is that of another vendor, or the shared one, where the runs of one
     do not tell it. known: fronts by vendor, whose numbers of workers are taken as they are.
     """
-    count = Counter(point.vendor for point in points if point.kind != "pools")
+    count = Counter(point.vendor for point in points if not point.pools)
     found = {vendor: front_of([point for point in points if point.vendor == vendor], known.get(vendor))
              for vendor, runs in count.most_common() if runs >= FEWEST}  # fmt: skip
     told = next((front for front in found.values() if front.pools_s), None)
@@ -240,7 +303,8 @@ def folds(
         parts.setdefault((point.vendor, point.device if several else point.model), []).append(point)
     for part in parts.values():
         among = {id(point) for point in part}
-        yield part, fronts_of([point for point in points if id(point) not in among], fronts, shared) or fronts
+        rest = [point for point in points if id(point) not in among and not point.drafts]
+        yield part, fronts_of(rest, fronts, shared) or fronts
 
 
 def front_at(fronts: Mapping[str, FrontWork], point: LoadedPoint) -> FrontWork:
@@ -276,8 +340,8 @@ def front_of(points: Sequence[LoadedPoint], known: FrontWork | None = None) -> F
     sent at once; without such runs as many as usual, or what lets the quickest run through; known: as many as it has.
     What pools add is what their median waits longer, and a line.
     """
-    pools = [point for point in points if point.kind == "pools"]
-    points = [point for point in points if point.kind != "pools"]
+    pools = [point for point in points if point.pools]
+    points = [point for point in points if not point.pools]
     apart = [point for point in points if not point.together] or list(points)
     request_s, token_s = fitted(FRONT, apart, "ttft_p50_ms", _with_front)
     front = FrontWork(request_s, token_s)
@@ -361,49 +425,67 @@ def _with_front(point: LoadedPoint, values: Sequence[float], metric: str = "ttft
 
 
 # ---------------------------------------------------------------------- errors
-class Held(NamedTuple):
-    """One run as predicted by a fit."""
+class Off(NamedTuple):
+    """Logarithms of measured over predicted, and of both ends of the steps' interval, each above 0."""
 
-    point: LoadedPoint
-    figures: Mapping[str, float]
+    error: float
+    below: float
+    above: float
+
+    def ends(self, error: Sequence[float]) -> tuple[float, float]:
+        """Both ends of the interval with an error beyond the steps'."""
+        return hypot(self.below, error[0]), hypot(self.above, error[1])
+
+    def needed(self, side: int) -> float:
+        """Square of the error beyond the steps' with which the end on a side (-1, 1) is what was measured; below 0
+        where it is inside without.
+        """
+        own = self.below if side < 0 else self.above
+        return copysign(self.error**2, side * self.error) - own**2
 
 
-def _logs(held: Sequence[Held], metric: str) -> list[tuple[float, float, float]]:
-    """Logarithms of measured over predicted, and of both ends of the steps' interval."""
-    return [
-        (log(one.point.measured[metric] / one.figures[metric]), *one.point.spans[metric])
-        for one in held
-        if metric in one.point.measured and one.figures.get(metric, 0) > 0 and metric in one.point.spans
-    ]
+def off_of(one: Held, metric: str) -> Off | None:
+    """How far a figure of a run is off; None where it was not measured."""
+    found = one.point.simulated(one.front).get(metric, 0.0)
+    if metric not in one.point.measured or found <= 0 or metric not in one.point.spans:
+        return None
+    below, above = one.point.spans[metric]
+    return Off(log(one.point.measured[metric] / found), -log(max(1 - below / found, LEAST)), log(1 + above / found))
+
+
+LEAST = 1e-3
+"""Of a figure, its lower end at least."""
+
+
+def offs(held: Sequence[Held], metric: str) -> list[Off]:
+    """Of the runs that have a figure."""
+    return [off for one in held if (off := off_of(one, metric))]
 
 
 def intervals_of(held: Sequence[Held]) -> dict[str, JsonObject]:
-    """By metric, what intervals need beyond the steps' own, by kind of run."""
+    """By metric and kind of run, what intervals need beyond the steps' own."""
     found: dict[str, JsonObject] = {}
     for metric in ANSWERED:
-        for name in KINDS:
-            mine = [one for one in held if one.point.kind == name]
-            if len(_logs(mine, metric)) >= FEWEST:
-                found.setdefault(metric, {})[name] = beyond(mine, metric)
+        for kind in KINDS:
+            mine = offs([one for one in held if one.point.kind(metric, one.front) == kind], metric)
+            if len(mine) >= FEWEST:
+                found.setdefault(metric, {})[kind] = beyond(mine)
     return found
 
 
-def beyond(held: Sequence[Held], metric: str) -> list[float]:
-    """What the ends of the interval need beyond the steps' own, so that a tenth of the runs is beyond each."""
-    found = np.array(_logs(held, metric))
-    low, high = -np.quantile(found[:, 0], 0.1), np.quantile(found[:, 0], 0.9)
-    own = np.median(found[:, 1]), np.median(found[:, 2])
-    return [round(float(np.sqrt(max(max(end, 0.0) ** 2 - width**2, 0.0))), 3)
-            for end, width in zip((low, high), own, strict=True)]  # fmt: skip
+def beyond(figures: Sequence[Off]) -> list[float]:
+    """What both ends of the interval need beyond the steps' own, so that a tenth of the runs is beyond each."""
+    squares = (float(np.quantile([one.needed(side) for one in figures], 0.9)) for side in (-1, 1))
+    return [round(sqrt(max(square, 0.0)), 3) for square in squares]
 
 
 GROUP = ("metric", "engine", "way", "device", "with")
 """What makes a group of runs."""
 
 
-def seen_errors(seen: Sequence[Held], measured: JsonMapping) -> Iterator[JsonObject]:
+def seen_errors(seen: Sequence[Held], measured: JsonMapping, known: JsonMapping) -> Iterator[JsonObject]:
     """Figures of the runs that were fitted, by metric, way of the engine, device and what they have beside one server.
-    measured: of the engine.
+    measured: of the engine. known: errors of runs by metric and kind.
     """
     groups: dict[tuple[str, str, str, str], list[Held]] = {}
     for one in seen:
@@ -412,11 +494,11 @@ def seen_errors(seen: Sequence[Held], measured: JsonMapping) -> Iterator[JsonObj
         groups.setdefault(key, []).append(one)
     for metric in ANSWERED:
         for key, mine in groups.items():
-            logs = [error for error, *_ in _logs(mine, metric)]
+            logs = [one.error for one in offs(mine, metric)]
             if len(logs) < FEWEST:
                 continue
             signed = np.expm1(-np.array(logs))
-            inside, widths = _inside(mine, measured["loaded"], metric)
+            inside, widths = covered(mine, known, metric)
             group = (metric, *key)
             yield {
                 **dict(zip(GROUP, group, strict=True)), "fitted": fitted_on("loaded", group, {key[0]: measured}),
@@ -431,38 +513,40 @@ def _figure(value: SupportsFloat) -> float:
     return round(float(value), 4)
 
 
-def errors_of(
-    seen: Sequence[Held], held: Sequence[Held], ends: Mapping[str, JsonObject], left: set[str]
-) -> Iterator[JsonObject]:
-    """Figures by metric, source and device: of the fit, and of the fit without the source (where others are left)."""
-    places = list(dict.fromkeys((one.point.family[0], one.point.device) for one in seen))
-    for metric in ANSWERED:
-        for source, device in places:
-            whole, rest = (_logs([one for one in side if (one.point.family[0], one.point.device) == (source, device)],
-                                 metric) for side in (seen, held))  # fmt: skip
+def errors_of(runs: EngineRuns, everything: Sequence[Held]) -> Iterator[JsonObject]:
+    """Figures by metric, source and device: of the fit, and of the fit without the source (where others are left);
+    intervals are those that the runs of all other sources, devices and engines say. everything: runs of all engines.
+    """
+    for place in dict.fromkeys(one.place for one in runs.seen):
+        ends = intervals_of([one for one in everything if one.place != place])
+        seen, rest, apart = ([one for one in side if one.place == place]
+                             for side in (runs.seen, runs.without_source, runs.apart))  # fmt: skip
+        for metric in ANSWERED:
+            whole, logs = offs(seen, metric), [one.error for one in offs(rest, metric)]
             if len(whole) < FEWEST:
                 continue
-            there = [one for one in held if (one.point.family[0], one.point.device) == (source, device)]
-            inside, widths = _inside(there, ends, metric)
+            inside, widths = covered(apart, ends, metric)
+            engine, source, device = place
             yield {
-                "metric": metric, "engine": seen[0].point.engine, "source": source, "device": device,
-                "rows": len(whole), "median": _median(whole), "left_out": _median(rest) if source in left else None,
-                "bias": round(float(np.expm1(-np.median([error for error, *_ in rest]))), 4),
+                "metric": metric, "engine": engine, "source": source, "device": device, "rows": len(whole),
+                "median": _median([one.error for one in whole]),
+                "left_out": _median(logs) if source in runs.left else None,
+                "bias": round(float(np.expm1(-np.median(logs))), 4),
                 "covered": round(sum(inside) / len(inside), 4), "width": round(float(np.exp(np.median(widths))), 3),
             }  # fmt: skip
 
 
-def _inside(held: Sequence[Held], ends: Mapping[str, JsonObject], metric: str) -> tuple[list[bool], list[float]]:
-    """Of some runs: whether the interval holds what was measured, and its width in log."""
+def covered(held: Sequence[Held], known: JsonMapping, metric: str) -> tuple[list[bool], list[float]]:
+    """Of some runs: whether the interval holds what was measured, and its width in log. known: by metric and kind."""
     inside, widths = [], []
     for one in held:
-        below, above = loaded_error(ends, metric, one.point.kind)
-        for error, low, high in _logs([one], metric):
-            inside.append(-hypot(low, below) <= error <= hypot(high, above))
-            widths.append(hypot(low, below) + hypot(high, above))
+        if off := off_of(one, metric):
+            below, above = off.ends(loaded_error(known, metric, one.point.kind(metric, one.front)))
+            inside.append(-below <= off.error <= above)
+            widths.append(below + above)
     return inside, widths
 
 
-def _median(logs: Sequence[tuple[float, float, float]]) -> float:
+def _median(logs: Sequence[float]) -> float:
     """Median error as a share of what was measured."""
-    return round(float(np.median([abs(np.expm1(-error)) for error, *_ in logs])), 4)
+    return round(float(np.median([abs(np.expm1(-error)) for error in logs])), 4)

@@ -217,7 +217,7 @@ def refit_engines(runs: RunTables, out: Path, dry_run: bool, *, force: bool = Fa
     from archsim.calibration.architecture_fits import refit_architectures
     from archsim.calibration.engine_fits import refit
     from archsim.calibration.engine_fits import write as write_engines
-    from archsim.calibration.loaded_fits import LONGEST, loaded_points, refit_loaded
+    from archsim.calibration.loaded_fits import LONGEST, MOST_TOKENS, loaded_points, refit_loaded
     from archsim.calibration.served_errors import served_errors
 
     places = (out / ENGINES, *(f / ENGINES for f in folders()))
@@ -231,9 +231,9 @@ def refit_engines(runs: RunTables, out: Path, dry_run: bool, *, force: bool = Fa
         refused: list[str] = []
         tables = [table for table in runs.measured if table.kind == "loaded"]
         points = loaded_points(tables, _store_of(document), refused)
-        errors = refit_loaded(document["engines"], points, lines.append)
-        loaded = {"refused": len(refused), "without": f"drafts, or of more than {LONGEST:,} requests",
-                  "groups": errors["seen"], "fits": errors["groups"]}  # fmt: skip
+        errors = refit_loaded(document, points, lines.append)
+        most = f"more than {LONGEST:,} requests, or {MOST_TOKENS:,} tokens of answers"
+        loaded = {"refused": len(refused), "without": most, "groups": errors["seen"], "fits": errors["groups"]}
     if not dry_run:
         write_engines(document, path, make_folder(out) / ENGINES, force=force)
         seen = served_errors(runs.measured, _store_of(document))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from math import hypot, log
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,21 @@ import pytest
 
 from archsim.accuracy.files import Table, read_table
 from archsim.accuracy.loaded import require_load, run_of_load, settings_of
-from archsim.accuracy.loaded_run import LoadedServers, known_errors, loaded_error, printed_figures
+from archsim.accuracy.loaded_errors import kind_of, known_errors, loaded_error
+from archsim.accuracy.loaded_run import LoadedServers, printed_figures
 from archsim.accuracy.stated_load import load_of
 from archsim.base.errors import UsageError
-from archsim.calibration.loaded_fits import front_of, loaded_points, refit_loaded, with_pools, workers_of
+from archsim.calibration.loaded_fits import (
+    Held,
+    Off,
+    beyond,
+    front_of,
+    intervals_of,
+    loaded_points,
+    refit_loaded,
+    with_pools,
+    workers_of,
+)
 from archsim.engines.overhead import FirstToken, FrontWork, front_work_of
 from archsim.serving.observe import measure
 from archsim.timing.calibration import default_store
@@ -49,14 +61,18 @@ def test_a_known_front_end_is_fitted(tmp_path: Path) -> None:
     assert front.request_s == pytest.approx(TRUE.request_s, rel=0.1)
     assert front.token_s == pytest.approx(TRUE.token_s, rel=0.3)
     assert front.first_use_s == pytest.approx(TRUE.first_use_s, rel=0.1)
-    engines: dict[str, Any] = {}
-    groups = refit_loaded(engines, points, lambda line: None)["groups"]
-    assert front_work_of(engines["vllm"], FirstToken(), "NVIDIA").request_s == pytest.approx(TRUE.request_s, rel=0.1)
+    document: dict[str, Any] = {"engines": {}, "composition": {"interval": [0.1, 0.1]}}
+    groups = refit_loaded(document, points, lambda line: None)["groups"]
+    own = document["engines"]["vllm"]
+    assert front_work_of(own, FirstToken(), "NVIDIA").request_s == pytest.approx(TRUE.request_s, rel=0.1)
+    assert document["composition"]["interval"] == [0.1, 0.1]
+    assert set(document["composition"]["loaded"]) == set(METRICS)
+    assert set(document["composition"]["loaded"]["tpot_p50_ms"]) == {"server"}
     assert {group["metric"] for group in groups} == set(METRICS)
     assert all(group["median"] < 0.05 and group["left_out"] is None for group in groups)
 
 
-def test_an_engine_without_runs_has_the_front_end_of_the_closed_form_and_the_widest_interval() -> None:
+def test_an_engine_without_runs_has_the_front_end_of_the_closed_form() -> None:
     assert front_work_of({}, FirstToken(front_s=0.05)).request_s == 0.05
     fronts = {name: {"request_us": 1e3 * n, "token_us": 0, "workers": 1, "first_use_ms": 0, "runs": n}
               for n, name in ((20, "AMD"), (5, "NVIDIA"))}  # fmt: skip
@@ -64,14 +80,72 @@ def test_an_engine_without_runs_has_the_front_end_of_the_closed_form_and_the_wid
         assert front_work_of({"front_end": fronts}, FirstToken(), vendor).request_s == pytest.approx(
             1e-3 * milliseconds
         )
-    engines = {
-        "a": {"loaded": {"ttft_mean_ms": {"interval": [0.1, 0.5]}}},
-        "b": {"loaded": {"ttft_mean_ms": {"interval": [0.3, 0.2], "together": [0.9, 0.9]}}},
-    }
-    assert loaded_error(known_errors(engines, "a"), "ttft_mean_ms", "together") == (0.1, 0.5)
-    assert loaded_error(known_errors(engines, "b"), "ttft_mean_ms", "together") == (0.9, 0.9)
-    assert loaded_error(known_errors(engines, "c"), "ttft_mean_ms", "interval") == (0.3, 0.5)
-    assert loaded_error({}, "ttft_mean_ms", "interval") == (0.0, 0.0)
+
+
+def test_errors_of_a_kind_without_runs_are_those_of_the_first_that_has_some() -> None:
+    engines = {"composition": {"loaded": {"ttft_mean_ms": {"server": [0.3, 0.4], "server queued": [0.9, 0.9]}}}}
+    assert loaded_error(known_errors(engines), "ttft_mean_ms", "server queued") == (0.9, 0.9)
+    assert loaded_error(known_errors(engines), "ttft_mean_ms", "pools") == (0.3, 0.4)
+    assert loaded_error(known_errors({}), "ttft_mean_ms", "server") == (0.0, 0.0)
+
+
+def test_kinds_say_what_is_known_before_a_run_is_measured() -> None:
+    """A first wave makes the mean of a closed loop wait, and not its median."""
+    waited = {"mean": 0.7, "p50": 0.1, "p99": 0.9}
+    asked = ("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms", "tpot_mean_ms", "output_tok_s")
+    kinds = [kind_of(metric, waited) for metric in asked]
+    assert kinds == ["server queued", "server", "server queued", "server", "server"]
+    assert kind_of("ttft_mean_ms", waited, drafts=True) == "server queued"  # drafts come after first tokens
+    assert kind_of("tpot_mean_ms", waited, drafts=True) == "drafts"
+    assert kind_of("tpot_mean_ms", waited, drafts=True, pools=True) == "pools"
+
+
+def test_a_line_before_the_front_end_is_waiting_and_its_own_work_is_not() -> None:
+    """50 requests at once, each 0.2 s in one worker: the median waits for some 24 others. One alone waits for none."""
+    servers = LoadedServers(default_store())
+    for count, least, most in ((50, 0.8, 1.0), (1, 0.0, 0.1)):
+        row = ROW | {"id": "1", "arrival": "all at once", "n_requests": count, "isl": 64}
+        server, requests = servers.ready(run_of_load(row), load_of(row), settings_of(row))
+        front = FrontWork(0.2, 0.0, 1)
+        waited = server.waited(requests, front, measure(server.run(requests, front)))
+        assert least <= waited["p50"] <= most
+
+
+class Told:
+    """A run of an engine whose figure is off by some factor, and whose first tokens wait or do not."""
+
+    def __init__(self, engine: str, factor: float, waited: float = 0.0) -> None:
+        self.engine, self.waited = engine, waited
+        self.measured, self.spans = {"ttft_mean_ms": 100 * factor}, {"ttft_mean_ms": (0.0, 0.0)}
+
+    def simulated(self, front: FrontWork) -> dict[str, float]:
+        return {"ttft_mean_ms": 100.0}
+
+    def kind(self, metric: str, front: FrontWork) -> str:
+        return kind_of(metric, {"mean": self.waited, "p50": self.waited, "p99": self.waited})
+
+
+def held(*points: Told) -> Any:
+    """Runs behind a front end of their own."""
+    return [Held(point, FrontWork(0.0)) for point in points]  # type: ignore[arg-type]
+
+
+def test_runs_whose_requests_wait_do_not_widen_the_interval_of_those_that_do_not() -> None:
+    near = [Told("a", 1 + k / 100) for k in range(-9, 10)]
+    far = [Told("a", 2.0 + k / 10, waited=1.0) for k in range(-9, 10)]
+    both = intervals_of(held(*near, *far))["ttft_mean_ms"]
+    assert both["server"] == intervals_of(held(*near))["ttft_mean_ms"]["server"]
+    assert max(both["server"]) < 0.1
+    assert both["server queued"] == pytest.approx([0.0, log(2.75)], abs=0.05)
+
+
+def test_what_the_ends_of_steps_hold_already_is_not_added_again() -> None:
+    """Nine tenths of what was measured lie below each upper end, whatever part of it the steps explain."""
+    figures = [Off(k / 100, 0.3, 0.3 if k % 2 else 0.6) for k in range(-100, 101)]
+    below, above = beyond(figures)
+    assert sum(one.error > hypot(one.above, above) for one in figures) / len(figures) == pytest.approx(0.1, abs=0.01)
+    assert sum(-one.error > hypot(one.below, below) for one in figures) / len(figures) == pytest.approx(0.1, abs=0.01)
+    assert beyond([Off(0.1, 0.3, 0.3)] * 5) == [0.0, 0.0]
 
 
 def test_rows_whose_figures_deny_their_load_are_left_out() -> None:
@@ -100,7 +174,7 @@ def test_workers_are_those_with_which_runs_that_are_sent_at_once_are_off_least(t
         writer.writeheader()
         writer.writerows(rows)
     points = loaded_points([read_table(path)], default_store())
-    assert {point.kind for point in points} == {"together"}
+    assert all(point.together for point in points)
     assert workers_of(true._replace(workers=16), points) == 2
     assert workers_of(FrontWork(50e-3, 0.0, 16), points[:2]) == 16
 
