@@ -149,9 +149,9 @@ def compared(seen: Measured) -> ModelCheck:
     lines = list(counts(seen))
     parts: list[BlockTime] = []
     for phase in seen.phases:
-        told = _told(seen.model, hardware, phase, seen.dtype)
-        lines += phase_lines(seen, phase, told)
-        parts += by_block(phase, told)
+        estimated = _estimate_of(seen.model, hardware, phase, seen.dtype)
+        lines += phase_lines(seen, phase, estimated)
+        parts += by_block(phase, estimated)
     return ModelCheck(
         asked=seen.asked, model=seen.model.name, reduced=seen.reduced, device=seen.device, engine=seen.engine,
         hardware=hardware, dtype=seen.dtype, lines=tuple(lines), parts=tuple(parts), notes=notes,
@@ -173,27 +173,27 @@ def device_for(name: str, device: str) -> tuple[str | None, tuple[str, ...]]:
 
 def counts(seen: Measured) -> Iterator[Line]:
     """Parameters, their bytes, and cache bytes. Buffers are no parameters."""
-    told: CountResult = count(seen.model)
+    estimated: CountResult = count(seen.model)
     item = ITEM[seen.dtype]
-    yield Line(what="parameters", unit="", predicted=told.total, measured=seen.params)
-    yield Line(what="weights", unit="B", predicted=told.total * item, measured=seen.weight_bytes)
-    if seen.kv_bytes or told.kv_bytes_per_token:
+    yield Line(what="parameters", unit="", predicted=estimated.total, measured=seen.params)
+    yield Line(what="weights", unit="B", predicted=estimated.total * item, measured=seen.weight_bytes)
+    if seen.kv_bytes or estimated.kv_bytes_per_token:
         batch = seen.phases[0].batch
         held = count(seen.model, batch=batch, input_len=seen.kv_tokens // batch).kv_bytes * item // 2
         yield Line(what="KV cache", unit="B", predicted=held, measured=seen.kv_bytes)
 
 
-def phase_lines(seen: Measured, phase: PhaseTime, told: Estimate | None) -> Iterator[Line]:
+def phase_lines(seen: Measured, phase: PhaseTime, estimated: Estimate | None) -> Iterator[Line]:
     """FLOP, time and peak memory of one forward pass."""
     yield Line(what=f"{phase.name} work", unit="FLOP", predicted=flops(seen.model, phase), measured=phase.flops)
-    priced = None if told is None else told.prefill if phase.name == "prefill" else told.decode
+    priced = None if estimated is None else estimated.prefill if phase.name == "prefill" else estimated.decode
     found: JsonMapping = priced.to_dict() if priced is not None else {}
     yield Line(
         what=f"{phase.name} time", unit="s", predicted=found.get("expected_s"), measured=phase.seconds,
         low=found.get("low_s"), high=found.get("high_s"), evidence=found.get("evidence", "none"), phase=phase,
     )  # fmt: skip
-    if told is not None and phase.name == "prefill":
-        own = told.memory
+    if estimated is not None and phase.name == "prefill":
+        own = estimated.memory
         step = own.activations
         whole = own.weights + own.kv_cache + step
         yield Line(
@@ -209,7 +209,7 @@ def flops(model: Model, phase: PhaseTime) -> int:
     return int(flops_of(choose_formats(model).apply(lower(model, step))).total)
 
 
-def _told(model: Model, hardware: str | None, phase: PhaseTime, dtype: str) -> Estimate | None:
+def _estimate_of(model: Model, hardware: str | None, phase: PhaseTime, dtype: str) -> Estimate | None:
     """The estimate whose prefill, or decode step after `past` tokens, is the phase's."""
     if hardware is None:
         return None
@@ -219,11 +219,11 @@ def _told(model: Model, hardware: str | None, phase: PhaseTime, dtype: str) -> E
     )
 
 
-def by_block(phase: PhaseTime, told: Estimate | None) -> Iterator[BlockTime]:
+def by_block(phase: PhaseTime, estimated: Estimate | None) -> Iterator[BlockTime]:
     """Times by block, those of every phase together its own."""
-    if told is None:
+    if estimated is None:
         return
-    priced = told.prefill if phase.name == "prefill" else told.decode
+    priced = estimated.prefill if phase.name == "prefill" else estimated.decode
     if priced is None:
         return
     expected = _summed((op.path, float(op.expected_s)) for op in priced.ops)

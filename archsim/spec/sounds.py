@@ -43,8 +43,8 @@ class SoundRule(Spec):
 
     def marks(self, vectors: int) -> int:
         """Tokens of a sound that are no vectors of its encoder."""
-        told = 0 if self.numbers is None else vectors // self.numbers
-        return self.around + sum(len(str(n * self.second)) for n in range(1, told + 1))
+        numbers = 0 if self.numbers is None else vectors // self.numbers
+        return self.around + sum(len(str(n * self.second)) for n in range(1, numbers + 1))
 
     def pieces(self, seconds: float) -> tuple[tuple[int, int], ...]:
         """(how many, frames of each) of the pieces that the encoder sees."""

@@ -81,11 +81,11 @@ class Canvas:
 
     def box(
         self, left: float, top: float, width: float, height: float, lines: Sequence[Line], kind: str,
-        told: str = "", data: str = "",
+        hover: str = "", data: str = "",
     ) -> None:  # fmt: skip
-        """A box with its lines, which are folded already. told: what a pointer over it shows; data: attributes."""
+        """A box with its lines, which are folded already. hover: what a pointer over it shows; data: attributes."""
         differs = " differs" if any(line.marked for line in lines) else ""
-        self.put(f"<g{data}>" + (f"<title>{escape(told)}</title>" if told else ""))
+        self.put(f"<g{data}>" + (f"<title>{escape(hover)}</title>" if hover else ""))
         self.put(
             f'<rect class="{kind}{differs}" x="{_r(left)}" y="{_r(top)}" width="{_r(width)}" height="{_r(height)}" '
             'rx="4"/>'
@@ -107,10 +107,10 @@ class Canvas:
         """An arrow's head that points down to a place."""
         self.put(f'<path class="tip" d="M{_r(x)} {_r(y)}l-3.5-6h7z"/>')
 
-    def sum(self, x: float, y: float, sign: str, told: str = "") -> None:
+    def sum(self, x: float, y: float, sign: str, hover: str = "") -> None:
         """A circle with a plus or a times sign."""
         cross = "m-4 0h8m-4-4v8" if sign == "plus" else "m-3-3l6 6m0-6l-6 6"
-        title = f"<title>{escape(told)}</title>" if told else ""
+        title = f"<title>{escape(hover)}</title>" if hover else ""
         self.put(
             f'<g>{title}<circle cx="{_r(x)}" cy="{_r(y)}" r="8"/><path class="w" d="M{_r(x)} {_r(y)}{cross}"/></g>'
         )

@@ -195,7 +195,7 @@ class _Pen:
     def _box(self, step: Step, lines: Sequence[Line], amount: Amount, kind: str) -> None:
         shown = folded(lines, BOX - 2 * PAD)
         height = RISE * len(shown) + PAD
-        self.canvas.box(self.spine - BOX / 2, self.y, BOX, height, shown, kind, *told(step.name, amount))
+        self.canvas.box(self.spine - BOX / 2, self.y, BOX, height, shown, kind, *hover(step.name, amount))
         self.y += height
 
     def open(self, stack: StackPlan) -> float:
@@ -268,7 +268,9 @@ class _Pen:
         height = RISE * len(shown) + PAD
         order = [each.letter for each in self.stack.kinds]
         self.y += 6
-        self.canvas.box(self.spine - BOX / 2, self.y, BOX, height, shown, "end", *told(f"layers {kind.letter}", amount))
+        self.canvas.box(
+            self.spine - BOX / 2, self.y, BOX, height, shown, "end", *hover(f"layers {kind.letter}", amount)
+        )
         self.canvas.put(
             f'<rect class="k{order.index(kind.letter) % 6}" x="{self.spine - BOX / 2 - 14:.1f}" y="{self.y + 5:.1f}" '
             'width="11" height="11" rx="2"/>'
@@ -291,7 +293,7 @@ class _Pen:
     def _step(self, inner: Canvas, frame: _Frame, key: str, step: Step, top: float) -> None:
         x, y = frame.layout.centres[key], frame.layout.tops[key]
         width, height = frame.sizes[key]
-        remark, data = told(step.name, frame.amounts[key])
+        remark, data = hover(step.name, frame.amounts[key])
         if step.kind in ("plus", "times"):
             inner.sum(x, y + height / 2, step.kind, step.name.replace("_", " "))
             if frame.amounts[key].params:
@@ -314,11 +316,11 @@ class _Pen:
         shown = folded([Line(words, bold=True), Line(amount_text(self.plan, amount), dim=True)], BOX - 2 * PAD)
         height = RISE * len(shown) + PAD
         self.y += 6
-        self.canvas.box(self.spine - BOX / 2, self.y, BOX, height, shown, "end", *told(words, amount))
+        self.canvas.box(self.spine - BOX / 2, self.y, BOX, height, shown, "end", *hover(words, amount))
         self.y += height + 4
 
 
-def told(name: str, amount: Amount) -> tuple[str, str]:
+def hover(name: str, amount: Amount) -> tuple[str, str]:
     """What a pointer over a box shows, and its parameters as an attribute."""
     if not amount.params:
         return "", ""

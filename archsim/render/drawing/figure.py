@@ -208,8 +208,8 @@ def models_svg(models: Sequence[Model], theme: Theme = "auto") -> str:
     distinct = [model for i, model in enumerate(models) if model not in models[:i]]
     plans = [Plan(model) for model in distinct]
     names = ", ".join(clean(model.title or model.name, 60) for model in distinct)
-    told = " ".join(about(plan) for plan in plans)
-    return document(side_by_side(plans, marks_of(distinct)), f"Architectures of {names}", told, theme)
+    words = " ".join(about(plan) for plan in plans)
+    return document(side_by_side(plans, marks_of(distinct)), f"Architectures of {names}", words, theme)
 
 
 def about(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from archsim.blocks.block import BlockSpec, FfnSpec
 from archsim.graph.step import Mask
 from archsim.render.drawing.canvas import PAD, RISE, Canvas, Line, Picture, box_size, folded
-from archsim.render.drawing.column import MOST_KINDS, told
+from archsim.render.drawing.column import MOST_KINDS, hover
 from archsim.render.drawing.flow import Flow, Step, flow_of
 from archsim.render.drawing.layout import arrange
 from archsim.render.drawing.masks import experts_picture, mask_picture
@@ -71,8 +71,8 @@ def _insides(plan: Plan, stack: StackPlan, kind: LayerKind) -> Iterator[_Inside]
             continue
         amounts = {key: twins.of(inner.ops) for key, inner in flow.steps.items()}
         title = _title(stack.side, spec, step)
-        told = [title, *_shape(plan, stack.side, spec, flow, amounts)]
-        yield _Inside(title, kind.letter, spec, flow, amounts, "\n".join(told))
+        lines = [title, *_shape(plan, stack.side, spec, flow, amounts)]
+        yield _Inside(title, kind.letter, spec, flow, amounts, "\n".join(lines))
 
 
 def _shape(plan: Plan, side: str, spec: BlockSpec | None, flow: Flow, amounts: Mapping[str, Amount]) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _panel(plan: Plan, side: str, same: Sequence[_Inside]) -> Panel:
     draw_net(canvas, flow, layout, sizes)
     for key, step in flow.steps.items():
         left, top = layout.centres[key] - sizes[key][0] / 2, layout.tops[key]
-        _draw(canvas, step, (left, top, *sizes[key]), texts[key], inlays.get(key), told(step.name, sums[key]))
+        _draw(canvas, step, (left, top, *sizes[key]), texts[key], inlays.get(key), hover(step.name, sums[key]))
     return Panel(first.title, tuple(one.letter for one in same), canvas.done(layout.width, layout.height))
 
 
