@@ -172,6 +172,7 @@ def _point(
         return replace(known[key], family=family, measured=measured)
     server, requests = servers.ready(run, load, settings, drafting)
     spans = server.figures(requests, NO_FRONT).spans
+    server.engine.pricer.graphs.forget_arrays()  # tables of steps are made, and one a server is kept
     known[key] = LoadedPoint(
         engine=server.engine.engine.name, device=run.device, family=family, server=server,
         requests=requests, figures={name: span.expected for name, span in spans.items()},

@@ -63,6 +63,10 @@ class LoweredSteps:
         self.model, self.parts = model, parts
         self._known = StepMemo[Block](REMEMBERED_GRAPHS)
 
+    def forget_arrays(self) -> None:
+        """Graphs of steps of arrays, which take much memory, are made again where they are asked for."""
+        self._known.arrays.clear()
+
     def get(self, step: Step) -> Block:
         """The graph of a step, kept where its numbers are plain ones."""
         if not step.plain:

@@ -53,6 +53,12 @@ class StepGraphs:
         """The graphs that all questions about this model share; for steps of numbers."""
         return StepGraphs.shared(self.model, self.formats)
 
+    def forget_arrays(self) -> None:
+        """Graphs of steps of arrays, which take much memory, are made again where they are asked for."""
+        for memo in (self._whole, self._ranks):
+            memo.arrays.clear()
+        self.lowered.forget_arrays()
+
     def whole(self, step: Step) -> Block:
         """The graph of a step on a single device."""
         return self._whole.get(step, None, lambda: self.formats.apply(self.lowered.get(with_sums(step))))
