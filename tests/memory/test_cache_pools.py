@@ -122,3 +122,12 @@ def test_pages_say_which_limit_it_is(limit: int | None, words: str) -> None:
     )  # fmt: skip
     assert answer.state["limited_by"] == "sequences"
     assert words in limit_in_words(answer)
+
+
+def test_tokens_of_a_pipeline_are_those_of_its_smallest_pool() -> None:
+    """The stage whose states hold fewest requests may have room for more tokens than another."""
+    answer = archsim.simulate(
+        "qwen3-next-80b-a3b", hw="h200", devices=5, pp=5, engine="sglang", concurrency=4, requests=8,
+        input_len=200, output_len=20, replications=1, expected_only=True,
+    )  # fmt: skip
+    assert answer.server.memory.kv_tokens > 1.3 * answer.server.kv_tokens
