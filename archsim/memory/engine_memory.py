@@ -510,6 +510,14 @@ class EngineMemoryModel:
         assert found is not None  # a plan has one stage at least
         return found
 
+    def kv_tokens(self, plan: Plan) -> int | None:
+        """Tokens that the caches of every stage hold; None where there is no cache. Where states have a pool of their
+        own, the stage that holds fewest requests may hold more tokens than another.
+        """
+        requests = ceil_div(self.load.batch, plan.dp)
+        stages = (self.of_stage(plan, stage, requests).kv_tokens for stage in self.tensors.stages(plan))
+        return min((tokens for tokens in stages if tokens is not None), default=None)
+
     def of_stage(self, plan: Plan, stage: PipelineStage, requests: Num) -> DeviceMemory:
         """The memory of one stage's device with so many requests on a replica."""
         t = self.tensors

@@ -546,7 +546,7 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     store = request.store or default_store()
     overheads = overheads_of(engine.name, engine.version, measured=store.engines, document=engine.rules)
     pricer = StepPricer.of(model, hardware, formats, overheads, chosen.plan, graphs=memory.graphs, store=store)
-    found = chosen.memory.kv_tokens
+    found = memory.kv_tokens(chosen.plan)
     prefix = prefix_use(tensors, request.prefix_cache, chosen.memory.stage) if found is not None else "off"
     policy = limited_by_states(policy, chosen.memory, prefix)
     tokens = request.kv_tokens or (UNBOUNDED if found is None else found)

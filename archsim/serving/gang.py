@@ -90,8 +90,8 @@ class FewestRequests:
 
 
 class FewestTokens:
-    """Of the ranks with no more requests than their mean, the one with the fewest prompt tokens
-    (`_balance_requests_across_ranks` of TensorRT-LLM's `executor_request_queue.py`).
+    """Of the ranks with fewer requests than the fullest has, or any where all have as many, the one with the fewest
+    prompt tokens (`_balance_requests_across_ranks` of TensorRT-LLM's `executor_request_queue.py`).
     """
 
     def choose(self, request: int, loads: RankLoads) -> int:

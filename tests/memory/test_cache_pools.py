@@ -10,6 +10,7 @@ from archsim.engines.names import choose_engine
 from archsim.memory.engine_memory import EngineTensors
 from archsim.memory.kv_cache import LONGEST, LONGEST_SOURCE, Paging
 from archsim.memory.tensors import PipelineStage
+from archsim.render.pages.simulate import limit_in_words
 from archsim.spec.catalog import names
 from archsim.spec.load import load_hardware, load_model
 from archsim.spec.parallelism import Plan
@@ -110,3 +111,23 @@ def test_a_simulated_server_runs_what_its_states_allow() -> None:
         most.append(answer.to_dict()["state"]["running"]["max"])
     assert 0 < most[0] < most[1] < 2_000
     assert most[0] / most[1] == pytest.approx(3 / 5, rel=0.02)
+
+
+@pytest.mark.parametrize(("limit", "words"), [(None, "room for recurrent states"), (4, "--max-running-requests")])
+def test_pages_say_which_limit_it_is(limit: int | None, words: str) -> None:
+    """Requests that wait for states do not wait for a flag."""
+    answer = archsim.simulate(
+        "qwen3-next-80b-a3b", hw="h200", devices=2, tp=2, engine="sglang", concurrency=300, requests=400,
+        input_len=200, output_len=50, replications=1, expected_only=True, max_num_seqs=limit,
+    )  # fmt: skip
+    assert answer.state["limited_by"] == "sequences"
+    assert words in limit_in_words(answer)
+
+
+def test_tokens_of_a_pipeline_are_those_of_its_smallest_pool() -> None:
+    """The stage whose states hold fewest requests may have room for more tokens than another."""
+    answer = archsim.simulate(
+        "qwen3-next-80b-a3b", hw="h200", devices=5, pp=5, engine="sglang", concurrency=4, requests=8,
+        input_len=200, output_len=20, replications=1, expected_only=True,
+    )  # fmt: skip
+    assert answer.server.memory.kv_tokens > 1.3 * answer.server.kv_tokens

@@ -285,8 +285,13 @@ def _state(s: Simulation) -> Section:
 
 
 def limit_in_words(s: Simulation) -> str:
-    """What limits a run, with the engine's own flag where it is a setting."""
-    limit = s.state["limited_by"]
+    """What limits a run, with the engine's own flag where it is a setting; a pool of recurrent states where that is
+    what bounds the requests that run.
+    """
+    limit, server = s.state["limited_by"], s.server
+    most = server.memory.requests_of_states(prefixes=server.prefix != "off")
+    if limit == "sequences" and server.decode is None and most is not None and most <= server.policy.max_seqs:
+        return "room for recurrent states, which have a pool of their own"
     flag = s.server.engine.rules.flags.get(SETTINGS.get(limit, ""), "")
     return f"{LIMITS.get(limit, limit)}{f' ({flag})' if flag else ''}"
 
