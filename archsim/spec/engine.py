@@ -419,7 +419,7 @@ RankRuleName = Literal["round_robin", "random", "fewest_requests", "fewest_token
 
 class RankRules(EngineSection):
     """Which data-parallel rank a request is sent to: each in turn, any, the one with the fewest requests (those that
-    wait counted four times), or of those with no more requests than the mean the one with the fewest prompt tokens.
+    wait counted four times), or of those with fewer requests than the fullest the one with the fewest prompt tokens.
     alone: of servers that compute prompts and make answers; prompts, answers: of servers of two pools.
     """
 
@@ -487,8 +487,8 @@ class Batching(EngineSection):
     ahead: Literal[0, 1] = 0
     in_flight: Literal["shared", "split", "one"] = "shared"
     prefix: PrefixCaching | None = None
-    ranks: RankRules = RankRules()
-    pools: PoolBatching = PoolBatching()
+    ranks: RankRules = RankRules.model_construct()
+    pools: PoolBatching = PoolBatching.model_construct()
 
 
 class CapturedGraphs(EngineSection):
