@@ -48,8 +48,9 @@ def known_errors(engines: Mapping[str, JsonMapping]) -> JsonMapping:
 
 def loaded_error(known: JsonMapping, metric: str, kind: str) -> tuple[float, float]:
     """What a figure is off beyond its steps, as logarithms of both ends. known: by metric. kind: of `KINDS`; where it
-    has no runs, the first that has.
+    has no runs, that of the same servers otherwise, else the first that has.
     """
-    by = known.get(metric, {})
-    below, above = next((by[name] for name in (kind, *KINDS) if name in by), (0.0, 0.0))
+    by, served = known.get(metric, {}), kind.partition(" ")[0]
+    alike = [name for name in KINDS if name.partition(" ")[0] == served]
+    below, above = next((by[name] for name in (kind, *alike, *KINDS) if name in by), (0.0, 0.0))
     return below, above

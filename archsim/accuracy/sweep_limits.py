@@ -5,21 +5,24 @@ They are completed as flags in the words of a row's engine, which the row's own 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from math import inf
 from typing import NamedTuple
 
 from archsim.accuracy.launch_flags import names_of_flags, run_engine
 from archsim.accuracy.public_sweep import document, is_older
-from archsim.accuracy.question import device_of, has_drafts, model_of, text, whole
+from archsim.accuracy.question import DAY, device_of, has_drafts, model_of, text, whole
 from archsim.accuracy.stated_load import in_flight
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping
 from archsim.engines.names import choose_engine, engine_and_version
 
 READ_AS = (
-    "rows of the public sweep (InferenceX) are run with what its launch scripts say of limits, drafts and the cache's "
-    "format where they say nothing, and with room for as many requests as are in flight where no script says less"
+    "rows whose `source` is InferenceX or InferenceMAX are simulated with the limits, drafts and cache format of that "
+    "sweep's launch scripts where they state none, and with room for all requests in flight where no script sets a "
+    "limit; under another `source` they are simulated as they stand"
 )
 """What a reader has to know of rows of the sweep."""
 
@@ -38,8 +41,8 @@ class Limits(NamedTuple):
     of: which they are, each key with its value or with several: engine: as the row names it; device: by its name in the
     catalog, or its architecture's family; model: by its name in the catalog; weights: as the row names them; pool:
     prefill, decode or nothing; drafts, dp_attention, experts (over the ranks of the pool): whether; isl: nominal; tp:
-    of the pool; above, up_to: requests in flight; since, until: days of the run, the last left out; before: versions
-    older than this one.
+    of the pool; above, up_to: requests in flight, without bound in an open loop; since, until: days of the run, the
+    last left out; before: versions older than this one.
 
     say: seqs: requests that run at once, or one of `IN_FLIGHT` and `DEFAULT`; tokens: of a chunk; prompt_tokens: of the
     prompts of a step; share: of memory; drafts: of a step; kv: format of the cache. seqs_each, tokens_each: of each
@@ -74,9 +77,9 @@ def _holds(key: str, value: object, facts: JsonMapping) -> bool:
 
 
 def is_row_of_sweep(row: JsonMapping) -> bool:
-    """Whether the source of a row is the sweep."""
-    source = text(row, "source") or ""
-    return any(name in source for name in document()["sources"])
+    """Whether the source of a row is the sweep: the name of its repository comes first, with or without its owner."""
+    names = "|".join(map(re.escape, document()["sources"]))
+    return re.match(rf"([\w.-]+/)?({names})(?![\w-])", text(row, "source") or "", re.IGNORECASE) is not None
 
 
 def says_of(row: JsonMapping, pool: str = "") -> JsonMapping:
@@ -99,14 +102,14 @@ def says_of(row: JsonMapping, pool: str = "") -> JsonMapping:
 def _facts(row: JsonMapping, pool: str) -> JsonMapping:
     """What entries are found by. Raises ArchsimError for a model, device or load that is not known."""
     prefix = f"{pool}_" if pool else ""
-    device = device_of(str(row.get("device")))
+    device, day, load = device_of(str(row.get("device"))), text(row, "date") or "", in_flight(row)
     return {
         "engine": text(row, "engine"), "device": device.name, "family": device.arch.family,
         "model": model_of(str(row.get("model")))[0].name, "weights": text(row, "weights"), "pool": pool,
         "drafts": has_drafts(row),
         "dp_attention": text(row, "dp_attention") == "yes", "experts": _ranks(row, f"{prefix}ep") > 1,
-        "isl": whole(row, "isl"), "tp": _ranks(row, f"{prefix}tp"), "in_flight": in_flight(row) or 0,
-        "day": text(row, "date") or "", "version": engine_and_version(run_engine(row)[0])[1],
+        "isl": whole(row, "isl"), "tp": _ranks(row, f"{prefix}tp"), "in_flight": inf if load is None else load,
+        "day": day if DAY.match(day) else "", "version": engine_and_version(run_engine(row)[0])[1],
     }  # fmt: skip
 
 
@@ -146,7 +149,7 @@ def _seqs(row: JsonMapping, pool: str, said: JsonMapping, engine: str) -> int:
     rules = choose_engine(engine).rules.scheduler.batching
     divided = rules is not None and "seqs" in rules.divided
     replicas = _devices(row, pool) if text(row, "dp_attention") == "yes" else 1
-    if ratio:
+    if ratio and load:
         workers = (whole(row, f"{pool}_workers") if pool else None) or 1
         most = max(int(load / workers / ratio), 1)
         return max((1 << (most.bit_length() - 1)) // (1 if divided else replicas), 1)

@@ -10,7 +10,7 @@ from archsim.accuracy.launch_flags import settings_of_flags
 from archsim.accuracy.loaded import run_of_load, settings_of
 from archsim.accuracy.loaded_run import pools_of
 from archsim.accuracy.stated_acceptance import drafts_by
-from archsim.accuracy.sweep_limits import COMPARED, MOST, READ_AS, completed_flags, own_limit, sweep_limits
+from archsim.accuracy.sweep_limits import COMPARED, MOST, READ_AS, completed_flags, own_limit, says_of, sweep_limits
 from archsim.memory.engine_memory import Settings
 from archsim.spec.load import load_model
 
@@ -143,9 +143,27 @@ def test_the_rows_own_flags_come_first() -> None:
 
 
 def test_rows_of_other_sources_are_left_alone() -> None:
-    for source in ("", "gpustack/gpustack", None):
+    for source in ("", "gpustack/gpustack", None, "our servers, sent by the InferenceX harness", "InferenceX-like"):
         row = ROW | {"source": source, "speculative": "mtp"}
         assert completed_flags(row) == row["flags"] and settings_of(row) == Settings()
         run = run_of_load(row, drafts=True)
         assert run.kv is None and READ_AS not in run.notes
     assert READ_AS in run_of_load(ROW).notes
+
+
+@pytest.mark.parametrize("source", [SWEEP, "InferenceX", "InferenceMAX/InferenceMAX", "inferencemax, 2026"])
+def test_rows_of_the_sweep_begin_with_its_name(source: str) -> None:
+    assert settings_of(ROW | {"source": source}) == told(None, 131072, 131072, 0.8)
+
+
+def test_open_loops_have_no_limit_from_requests_in_flight() -> None:
+    """A worker of TensorRT-LLM held one request, and `up_to: 32` was taken for true."""
+    trt = ROW | DYNAMO | {"engine": "dynamo-trt", "speculative": "none", "arrival": "open loop", "concurrency": ""}
+    assert "--max-batch-size" not in completed_flags(trt, "decode")
+    mori = ROW | MORI | {"weights": "fp4", "speculative": "mtp", "arrival": "open loop", "concurrency": ""}
+    assert says_of(mori, "decode")["drafts"] == 1
+
+
+@pytest.mark.parametrize("date", ["Mar 2026", "unknown", "5/18/2026", ""])
+def test_a_date_that_is_no_day_is_neither_before_nor_after_another(date: str) -> None:
+    assert "kv" not in says_of(ROW | {"date": date})
