@@ -646,7 +646,8 @@ def policy_of(tensors: EngineTensors, chunked_prefill: str | None = None, admiss
         batching = batching.model_copy(update={"room": ROOMS[str(admission).lower()]})
     if batching.prompt_tokens and tensors.settings.max_prefill_tokens:
         batching = batching.model_copy(update={"prompt_tokens": tensors.settings.max_prefill_tokens})
-    rules = rules.model_copy(update={"batching": batching})
+    if batching is not rules.batching:
+        rules = rules.model_copy(update={"batching": batching})
     policy = batching_policy(rules, seqs, tokens, context, chunked_prefill)
     if not policy.chunked and tensors.rules.memory.activations.least_step:  # a prompt runs whole
         return replace(policy, budget=max(tokens, context))
