@@ -27,6 +27,7 @@ from archsim.predict.served_engine import (
     at_light,
     evidence_of,
     longest_request,
+    tables_of,
     usual_request,
 )  # fmt: skip
 from archsim.serving.acceptance import Drafting
@@ -66,7 +67,7 @@ class Figures(NamedTuple):
 
 
 @dataclass(slots=True)
-class FirstUse:
+class LongerStart:
     """Times of a run whose first step with a prompt takes `left_s` longer."""
 
     times: StepTimes
@@ -80,11 +81,11 @@ class FirstUse:
         return seconds
 
 
-def first_use(times: StepTimes, left_s: float) -> StepTimes:
+def with_longer_start(times: StepTimes, left_s: float) -> StepTimes:
     """The same with a longer first step; of two pools, of the first."""
     if isinstance(times, TimesOfPools):
-        return TimesOfPools(FirstUse(times.first, left_s), times.then)
-    return FirstUse(times, left_s)
+        return TimesOfPools(LongerStart(times.first, left_s), times.then)
+    return LongerStart(times, left_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,17 @@ class LoadedServer:
         """One run behind a front end. times: of its steps; None: expected. Raises UsageError where nothing can run."""
         times = times or self.times
         if front.first_use_s and self.engine.plan.dp == 1:
-            times = first_use(times, front.first_use_s)
+            times = with_longer_start(times, front.first_use_s)
         way = front_end(front, pools=self.engine.decode is not None)
         record = replace(self.engine, front=way).run(requests, times)
         if not record.finished:
             raise UsageError(f"no request can run: {next(iter(record.refused.values()))}")
         return record
+
+    def forget_classes(self) -> None:
+        """As of `StepTable`, of all its tables."""
+        for table in tables_of(self.times):
+            table.forget_classes()
 
     def waited(self, requests: Requests, front: FrontWork, seen: Measured) -> Mapping[str, float]:
         """As of `waited_shares`, of what was seen of a run behind a front end."""
@@ -151,8 +157,10 @@ class LoadedServers:
 
     def _front(self, server: LoadedServer) -> FrontWork:
         """What runs under load say of the way to its engine."""
-        own = self.store.engines.get(server.engine.engine.name, {})
-        return front_work_of(own, server.engine.pricer.overheads.first_token, server.engine.hardware.vendor)
+        engine = server.engine
+        own = self.store.engines.get(engine.engine.name, {})
+        front = front_work_of(own, engine.pricer.overheads.first_token, engine.hardware.vendor)
+        return front.of(engine.formats.name, engine.engine.version, pools=engine.decode is not None)
 
     def figures(
         self, run: Run, load: LoadOptions, settings: Settings, drafting: Drafting | None = None

@@ -40,7 +40,7 @@ from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.progress import counted
 from archsim.calibration.served_errors import fitted_on
 from archsim.calibration.serving_fits import Number, fit_points
-from archsim.engines.overhead import FrontWork
+from archsim.engines.overhead import FirstUse, FrontWork
 from archsim.serving.load import Requests
 from archsim.serving.observe import measure
 from archsim.serving.offered_load import offered_load
@@ -103,15 +103,27 @@ class LoadedPoint:
         return self.server.engine.hardware.vendor
 
     @property
+    def ranks(self) -> bool:
+        """Whether its attention has data-parallel ranks."""
+        return self.server.engine.plan.dp > 1
+
+    @property
     def prompt(self) -> float:
         """Mean tokens of a prompt."""
         return sum(self.requests.input_len) / len(self.requests)
 
+    @property
+    def software(self) -> tuple[str, str]:
+        """Format of the weights, and version of the engine: what is compiled when it is first used."""
+        return self.server.engine.formats.name, self.server.engine.engine.version
+
     def behind(self, front: FrontWork) -> Simulated:
         """The run with a front end."""
+        front = front.of(*self.software, pools=self.pools)
         if front not in self.made:
             seen = measure(self.server.run(self.requests, front))
             self.made[front] = Simulated(printed_figures(seen), self.server.waited(self.requests, front, seen))
+            self.server.forget_classes()  # every server's tables are kept
         return self.made[front]
 
     def simulated(self, front: FrontWork) -> Mapping[str, float]:
@@ -172,7 +184,7 @@ def _point(
         return replace(known[key], family=family, measured=measured)
     server, requests = servers.ready(run, load, settings, drafting)
     spans = server.figures(requests, NO_FRONT).spans
-    server.engine.pricer.graphs.forget_arrays()  # tables of steps are made, and one a server is kept
+    server.forget_classes()
     known[key] = LoadedPoint(
         engine=server.engine.engine.name, device=run.device, family=family, server=server,
         requests=requests, figures={name: span.expected for name, span in spans.items()},
@@ -259,6 +271,16 @@ class AddedByPools(NamedTuple):
     engine: str = ""
     pools_s: float = 0.0
     line_s: float = 0.0
+    pools_first_use_s: float | None = None
+
+    @classmethod
+    def of(cls, front: FrontWork, engine: str = "") -> AddedByPools:
+        """What a front end has of it."""
+        return cls(engine, front.pools_s, front.line_s, front.pools_first_use_s)
+
+    def added(self, front: FrontWork) -> FrontWork:
+        """A front end with it."""
+        return front._replace(pools_s=self.pools_s, line_s=self.line_s, pools_first_use_s=self.pools_first_use_s)
 
 
 NO_POOLS = AddedByPools()
@@ -270,7 +292,7 @@ def shared_pools(points: Sequence[LoadedPoint]) -> AddedByPools:
     for engine, _ in count.most_common():
         for front in fronts_of([point for point in points if point.engine == engine]).values():
             if front.pools_s:
-                return AddedByPools(engine, front.pools_s, front.line_s)
+                return AddedByPools.of(front, engine)
     return NO_POOLS
 
 
@@ -286,9 +308,8 @@ def fronts_of(
     found = {vendor: front_of([point for point in points if point.vendor == vendor], known.get(vendor))
              for vendor, runs in count.most_common() if runs >= FEWEST}  # fmt: skip
     told = next((front for front in found.values() if front.pools_s), None)
-    usual = shared if told is None else AddedByPools("", told.pools_s, told.line_s)
-    return {vendor: front if front.pools_s else front._replace(pools_s=usual.pools_s, line_s=usual.line_s)
-            for vendor, front in found.items()}  # fmt: skip
+    usual = shared if told is None else AddedByPools.of(told)
+    return {vendor: front if front.pools_s else usual.added(front) for vendor, front in found.items()}
 
 
 def folds(
@@ -321,14 +342,24 @@ def stated_front(
     """
     mine = [point for point in points if point.vendor == vendor]
     others = shared.engine not in {"", *(point.engine for point in points)}
-    borrowed = others and (front.pools_s, front.line_s) == (shared.pools_s, shared.line_s)
+    borrowed = others and AddedByPools.of(front, shared.engine) == shared
     return {
         "request_us": _rounded(front.request_s * 1e6), "token_us": _rounded(front.token_s * 1e6),
         "workers": front.workers, "first_use_ms": _rounded(front.first_use_s * 1e3),
+        **({"first_uses_ms": stated_first_uses(front)} if front.first_uses else {}),
         "pools_ms": _rounded(front.pools_s * 1e3), "pools_line_ms": _rounded(front.line_s * 1e3),
+        **({} if front.pools_first_use_s is None else {"pools_first_use_ms": _rounded(front.pools_first_use_s * 1e3)}),
         **({"pools_of": shared.engine} if borrowed else {}),
         "runs": len(mine), "sources": len({point.family for point in mine}),
     }  # fmt: skip
+
+
+def stated_first_uses(front: FrontWork) -> JsonObject:
+    """Milliseconds by format of the weights and version."""
+    found: dict[str, JsonObject] = {}
+    for one in front.first_uses:
+        found.setdefault(one.weights, {})[one.version] = _rounded(one.seconds * 1e3)
+    return dict(found)
 
 
 def _rounded(value: float) -> float:
@@ -351,8 +382,14 @@ def front_of(points: Sequence[LoadedPoint], known: FrontWork | None = None) -> F
         return _with_front(point, (request_s, token_s), "ttft_p99_ms") + 1e3 * values[0]
 
     (first_use_s,) = fitted(FIRST_USE, points, "ttft_p99_ms", with_start)
+    count = Counter(point.software for point in points)
+    first_uses = tuple(
+        FirstUse(*software, fitted(FIRST_USE, [one for one in points if one.software == software], "ttft_p99_ms",
+                                   with_start)[0])
+        for software, runs in sorted(count.items()) if runs >= FEWEST and software[1]
+    )  # fmt: skip
     workers = known.workers if known else workers_of(front, points)
-    return with_pools(front._replace(first_use_s=first_use_s, workers=workers), pools, known)
+    return with_pools(front._replace(first_use_s=first_use_s, first_uses=first_uses, workers=workers), pools, known)
 
 
 WAITED = ("ttft_p50_ms", "ttft_mean_ms")
@@ -360,17 +397,33 @@ WAITED = ("ttft_p50_ms", "ttft_mean_ms")
 
 
 def with_pools(front: FrontWork, points: Sequence[LoadedPoint], known: FrontWork | None = None) -> FrontWork:
-    """The front with what runs with pools add: a wait, and a line, with which they are off least. Nothing is added
-    where few runs say it, or where half of their figures are off by more than twofold all the same. known: as of
-    `front_of`.
+    """The front with what runs with pools add: a wait, and a line, with which they are off least, after a first step of
+    their own. Nothing is added where few runs say it, or where half of their figures are off by more than twofold all
+    the same. known: as of `front_of`.
     """
     if len(points) < FEWEST:
         return front
 
-    lines = [front._replace(line_s=line_s) for line_s in ((known.line_s,) if known else LINES)]
+    started = front._replace(pools_first_use_s=first_use_of_pools(front, points))
+    lines = [started._replace(line_s=line_s) for line_s in ((known.line_s,) if known else LINES)]
     tried = [(off(line, points, WAITED, wait_s), line, wait_s) for line in lines for wait_s in WAITS]
     least, line, wait_s = min(tried, key=lambda one: one[0])
     return line._replace(pools_s=wait_s) if least < TWOFOLD else front
+
+
+def first_use_of_pools(front: FrontWork, points: Sequence[LoadedPoint]) -> float | None:
+    """Seconds that the first step takes longer by what the slowest requests of runs with pools wait; None where few say
+    it: ranks that wait for one another do not have it.
+    """
+    mine = [point for point in points if not point.ranks and "ttft_p99_ms" in point.measured]
+    if len(mine) < FEWEST:
+        return None
+    without = front._replace(pools_first_use_s=0.0)
+
+    def with_start(point: LoadedPoint, values: Sequence[float]) -> float:
+        return point.simulated(without)["ttft_p99_ms"] + 1e3 * values[0]
+
+    return fitted(FIRST_USE, mine, "ttft_p99_ms", with_start)[0]
 
 
 def off(front: FrontWork, points: Sequence[LoadedPoint], metrics: Sequence[str], wait_s: float = 0.0) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from archsim.base.json_types import JsonMapping
 from archsim.base.number import Num, maximum
+from archsim.base.version import newest_until
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.engines.prompt_cut import cuts_prompts
 
@@ -268,12 +269,21 @@ def _first_token(own: JsonMapping, mixed: bool) -> FirstToken:
     )  # fmt: skip
 
 
+class FirstUse(NamedTuple):
+    """Seconds that the first step of a benchmark waits with weights of a format, since a version of the engine."""
+
+    weights: str
+    version: str
+    seconds: float
+
+
 class FrontWork(NamedTuple):
     """What runs under load say of the way to an engine. request_s, token_s: seconds of its front end for a request and
     for each token of its prompt; workers: requests that it handles at once. first_use_s: what the first step of a
-    benchmark waits for kernels that are compiled, loaded or tuned when they are first used. Where prompts and answers
-    have servers of their own: pools_s: what a first token waits for routers and handshakes; line_s: what each request
-    takes of the server of its prompt alone, one after the other, for its handshake and its transfer.
+    benchmark waits for kernels that are compiled, loaded or tuned when they are first used; first_uses: those of
+    formats and versions that have enough runs. Where prompts and answers have servers of their own: pools_s: what a
+    first token waits for routers and handshakes; line_s: what each request takes of the server of its prompt alone, one
+    after the other, for its handshake and its transfer; pools_first_use_s: in place of first_use_s; None: as that.
     """
 
     request_s: float
@@ -282,6 +292,18 @@ class FrontWork(NamedTuple):
     first_use_s: float = 0.0
     pools_s: float = 0.0
     line_s: float = 0.0
+    pools_first_use_s: float | None = None
+    first_uses: tuple[FirstUse, ...] = ()
+
+    def of(self, weights: str, version: str, *, pools: bool) -> FrontWork:
+        """That of a server with weights of a format and a version of the engine; without one, of the newest. pools:
+        whether prompts and answers have servers of their own.
+        """
+        known = {one.version: one.seconds for one in self.first_uses if one.weights == weights}
+        first_use_s = newest_until(known, version) if known else self.first_use_s
+        if pools and self.pools_first_use_s is not None:
+            first_use_s = self.pools_first_use_s
+        return self._replace(first_use_s=first_use_s, pools_first_use_s=None, first_uses=())
 
 
 def front_work_of(own: JsonMapping, first: FirstToken, vendor: str = "") -> FrontWork:
@@ -299,4 +321,8 @@ def front_work_of(own: JsonMapping, first: FirstToken, vendor: str = "") -> Fron
         found["first_use_ms"] * 1e-3,
         found.get("pools_ms", 0.0) * 1e-3,
         found.get("pools_line_ms", 0.0) * 1e-3,
-    )
+        found["pools_first_use_ms"] * 1e-3 if "pools_first_use_ms" in found else None,
+        tuple(FirstUse(weights, version, 1e-3 * milliseconds)
+              for weights, versions in found.get("first_uses_ms", {}).items()
+              for version, milliseconds in versions.items()),
+    )  # fmt: skip

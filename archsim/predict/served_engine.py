@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, log2
@@ -58,7 +58,7 @@ from archsim.serving.random_numbers import Stream
 from archsim.serving.record import RunRecord
 from archsim.serving.resume_points import Resuming
 from archsim.serving.scheduler import Chunk, Scheduler
-from archsim.serving.speculation import Speculation, TableLimits, Tree, draft_model, eagle, mtp, ngram
+from archsim.serving.speculation import Speculation, Sum, TableLimits, Tree, draft_model, eagle, mtp, ngram
 from archsim.serving.speculative_scheduler import SpeculativeScheduler
 from archsim.serving.step_parts import NO_GRAPHS, Captured
 from archsim.serving.step_times import ExactSteps, StepTable, StepTimes
@@ -495,6 +495,25 @@ def at_light(times: StepTimes, steps: UsualStep, then: UsualStep) -> StepTimes:
     if isinstance(times, TimesOfPools):
         return TimesOfPools(ScaledSteps(times.first, *steps.ideal), ScaledSteps(times.then, *then.ideal))
     return ScaledSteps(times, *steps.ideal)
+
+
+def tables_of(times: StepTimes) -> Iterator[StepTable]:
+    """All tables that times of steps are looked up in."""
+    match times:
+        case StepTable():
+            yield times
+        case EncoderSteps() | ScaledSteps():
+            yield from tables_of(times.times)
+        case TimesOfPools():
+            for pool in (times.first, times.then):
+                yield from tables_of(pool)
+        case Speculation():
+            for steps in (times.verify, times.first, times.further):
+                if steps is not None:
+                    yield from tables_of(steps)
+        case Sum():
+            for _, steps in times.terms:
+                yield from tables_of(steps)
 
 
 def gang_seconds(times: StepTimes) -> GangSeconds:

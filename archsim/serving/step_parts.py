@@ -124,6 +124,11 @@ class StepParts:
         self._chunks: dict[int, list[Grid]] = {}
         self._as_expected: StepParts | None = None  # whose tables these are, in another world
 
+    def unread(self) -> StepParts:
+        """The same, as expected, of which no table is made yet."""
+        limits = self.new, self.tokens_at_most, self.sequences_at_most, self.context
+        return StepParts(self.pricer, *limits, self.captured)
+
     # ------------------------------------------------------------------ decodes alone
     @cached_property
     def alone(self) -> Line:

@@ -7,6 +7,7 @@ tokens. A chunk of one token is a decode.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
@@ -145,14 +146,27 @@ class StepTable:
         self._cache_rows: list[list[float]] = [[] for _ in range(sequences + 1)]
         self._cached, self._inner, self._inverse = _places(parts.alone_cache.y)
         self._ends_of = [*self._inner, inf]
-        self._tokens, self._sequences, self._decodes = parts.tokens.values, parts.sequences.values, parts.decodes.values
+        self._tokens: Sequence[float] = parts.tokens.values
+        self._sequences, self._decodes = parts.sequences.values, parts.decodes.values
         kernels = parts.chunks(1)
         self._kernels, self._chunk = [grid.values for grid in kernels], parts.one_chunk
         self._past, self._past_inner, self._past_inverse = _places(kernels[0].y)
+        self._low: Sequence[int]
+        self._share: Sequence[float]
         self._low, self._share = kernels[0].x.segments(tokens + 1)
         self._rest = parts.more_than_attention
         self._waits = parts.pricer.overheads.host.launch_s[0] > 0
         self._rows: dict[int, tuple[list[Rows], list[Rows], float]] = {}
+
+    def forget_classes(self) -> None:
+        """Keeps the seconds that were read, in arrays, which take a quarter of the memory of lists. What classes of
+        kernels take, and ends of the interval, are made again when somebody asks.
+        """
+        self._ends = LastUsed[tuple[End, str], StepTable](MOST_ENDS)
+        self.parts = self.parts.unread()
+        self.parts.pricer.graphs.forget_arrays()
+        self._tokens, self._share = array("d", self._tokens), array("d", self._share)
+        self._low = array("l", self._low)
 
     def seconds(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> float:
         """As of `StepTimes`."""

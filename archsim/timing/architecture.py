@@ -7,12 +7,11 @@ devices of that architecture alone: a poor implementation on one generation is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from archsim.base.json_types import JsonMapping
 from archsim.base.number import Num
-from archsim.base.version import version_of
+from archsim.base.version import newest_until
 from archsim.timing.calibration import Store
 from archsim.timing.duration import Duration
 
@@ -56,17 +55,5 @@ def _stated(store: Store, engine: str, family: str) -> JsonMapping | None:
 
 def _at(found: JsonMapping, version: str, wider: float) -> ArchitectureFit:
     low, high = found["interval"]
-    gap = gap_of(found.get("launch_gap_us", {}), version)
+    gap = newest_until(found.get("launch_gap_us", {}), version)
     return ArchitectureFit(found.get("sustained_narrow", 0.0), gap * 1e-6, (low * wider, high * wider))
-
-
-def gap_of(by_version: Mapping[str, float], version: str) -> float:
-    """The gap of the newest version not above the one asked for, else of the oldest; without a version, of the newest.
-    In the unit of the mapping; 0 where it is empty.
-    """
-    order = sorted(by_version, key=lambda text: version_of(text) or ())
-    if not order:
-        return 0.0
-    asked = version_of(version) if version else None
-    below = [text for text in order if asked is None or (version_of(text) or ()) <= asked]
-    return by_version[(below or order[:1])[-1]]

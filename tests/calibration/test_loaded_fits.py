@@ -23,10 +23,11 @@ from archsim.calibration.loaded_fits import (
     intervals_of,
     loaded_points,
     refit_loaded,
+    stated_front,
     with_pools,
     workers_of,
 )
-from archsim.engines.overhead import FirstToken, FrontWork, front_work_of
+from archsim.engines.overhead import FirstToken, FirstUse, FrontWork, front_work_of
 from archsim.serving.observe import measure
 from archsim.timing.calibration import default_store
 
@@ -182,12 +183,14 @@ def test_workers_are_those_with_which_runs_that_are_sent_at_once_are_off_least(t
 class Waiting:
     """A run with pools: its requests wait in a line for 4 others in the median, and for 12 in the mean."""
 
-    def __init__(self, wait_s: float, line_s: float, scale: float = 1.0) -> None:
+    def __init__(self, wait_s: float, line_s: float, scale: float = 1.0, *, ranks: bool = True) -> None:
         self.measured = {name: scale * value + 1e3 * wait_s for name, value in self._firsts(line_s).items()}
+        self.measured["ttft_p99_ms"] += 700
+        self.ranks, self.figures, self.family = ranks, self.measured, ("lab", "")
 
     @staticmethod
     def _firsts(line_s: float) -> dict[str, float]:
-        return {"ttft_p50_ms": 100 + 4e3 * line_s, "ttft_mean_ms": 100 + 12e3 * line_s}
+        return {"ttft_p50_ms": 100 + 4e3 * line_s, "ttft_mean_ms": 100 + 12e3 * line_s, "ttft_p99_ms": 300}
 
     def simulated(self, front: FrontWork) -> dict[str, float]:
         return self._firsts(front.line_s)
@@ -199,5 +202,21 @@ def test_what_pools_add_is_a_wait_and_a_line_where_runs_tell_it() -> None:
     assert with_pools(front, points) == front._replace(pools_s=0.0501, line_s=0.02)
     assert with_pools(front, points, FrontWork(0.0, line_s=0.0)).line_s == 0.0
     assert with_pools(front, points[:4]) == front
+    alone: Any = [Waiting(0.0, 0.0, ranks=False) for _ in range(6)]
+    assert with_pools(front, alone).pools_first_use_s == pytest.approx(0.7, rel=0.02)
     scattered: Any = [Waiting(0.0, 0.0, scale) for scale in (0.02, 0.1, 8.0, 40.0, 90.0)]
     assert with_pools(front, scattered) == front
+
+
+def test_the_first_step_is_that_of_the_format_and_the_version() -> None:
+    """What was fitted of them comes back from the file; others have the usual one; pools have their own."""
+    uses = (FirstUse("fp8_block", "0.5.6", 1.0), FirstUse("fp8_block", "0.5.9", 3.0), FirstUse("mxfp4", "0.5.6", 20.0))
+    front = FrontWork(0.03, first_use_s=0.5, pools_first_use_s=0.25, first_uses=uses)
+    stated = stated_front(front, [], "AMD")
+    assert stated["first_uses_ms"] == {"fp8_block": {"0.5.6": 1000.0, "0.5.9": 3000.0}, "mxfp4": {"0.5.6": 20000.0}}
+    read = front_work_of({"front_end": {"AMD": stated}}, FirstToken(), "AMD")
+    assert read.first_uses == uses
+    asked = [("fp8_block", "0.5.8"), ("fp8_block", "0.5.12"), ("fp8_block", ""), ("mxfp4", "0.5.9"), ("bf16", "0.5.9")]
+    assert [read.of(*each, pools=False).first_use_s for each in asked] == [1.0, 3.0, 3.0, 20.0, 0.5]
+    assert read.of("fp8_block", "0.5.9", pools=True).first_use_s == 0.25
+    assert read._replace(pools_first_use_s=None).of("mxfp4", "", pools=True).first_use_s == 20.0

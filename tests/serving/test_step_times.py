@@ -151,6 +151,21 @@ def test_classes_and_ends_are_those_of_the_step(name: str, step: tuple[int, int,
         assert sum(there.classes(*step).values()) == pytest.approx(there.seconds(*step), rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["dense", "latent", "gated delta, experts"])
+def test_a_table_that_forgets_classes_says_the_same(name: str) -> None:
+    """Steps that were asked for before, others, and their reasons."""
+    pricer, draw = _pricer(name), random.Random(7)
+    table, other = StepTable(pricer), StepTable(pricer)
+    before = [_random_step(draw) for _ in range(10)]
+    times = [table.seconds(*step) for step in before]
+    table.forget_classes()
+    assert [table.seconds(*step) for step in before] == times
+    for step in [*before, *(_random_step(draw) for _ in range(10))]:
+        assert table.seconds(*step) == other.seconds(*step)
+        assert table.classes(*step) == other.classes(*step)
+        assert table.at("high", step).seconds(*step) == other.at("high", step).seconds(*step)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", "gated delta, experts"])
 def test_worlds_of_low_and_high_ends_lie_within_the_intervals_of_steps(name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from archsim.base.version import newest_until
 from archsim.calibration.architecture_fits import (
     LoadedRun,
     alike,
@@ -25,7 +26,7 @@ from archsim.counts.formats import choose_formats
 from archsim.graph.step import Step
 from archsim.spec.load import load_hardware, load_model
 from archsim.spec.parallelism import Plan
-from archsim.timing.architecture import architecture_fit, gap_of
+from archsim.timing.architecture import architecture_fit
 from archsim.timing.calibration import default_store
 from archsim.timing.step_pricer import StepPricer, engine_overheads
 
@@ -86,7 +87,7 @@ def test_other_engines_borrow_the_gaps_alone() -> None:
 @pytest.mark.parametrize(("version", "gap"), [("", 3.0), ("0.6", 3.0), ("0.5.10", 2.0), ("0.5.9", 2.0), ("0.4", 2.0)])
 def test_the_newest_version_not_above_stands(version: str, gap: float) -> None:
     """Versions count as numbers."""
-    assert gap_of({"0.5.12": 3.0, "0.5.9": 2.0}, version) == gap
+    assert newest_until({"0.5.12": 3.0, "0.5.9": 2.0}, version) == gap
 
 
 def test_versions_with_nearly_the_same_gap_share_it() -> None:
