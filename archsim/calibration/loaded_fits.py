@@ -368,23 +368,24 @@ def _rounded(value: float) -> float:
 
 def front_of(points: Sequence[LoadedPoint], known: FrontWork | None = None) -> FrontWork:
     """The front end that some runs show. Most requests wait for it, so their median counts, where they are not sent at
-    once; the first step is what the slowest wait for. How many requests it handles at once is what those show that are
+    once; the first step is what the slowest wait for, by what is compiled where those say it that are not sent at once
+    (the slowest of others wait for all). How many requests it handles at once is what those show that are
     sent at once; without such runs as many as usual, or what lets the quickest run through; known: as many as it has.
     What pools add is what their median waits longer, and a line.
     """
     pools = [point for point in points if point.pools]
     points = [point for point in points if not point.pools]
-    apart = [point for point in points if not point.together] or list(points)
-    request_s, token_s = fitted(FRONT, apart, "ttft_p50_ms", _with_front)
+    apart = [point for point in points if not point.together]
+    request_s, token_s = fitted(FRONT, apart or points, "ttft_p50_ms", _with_front)
     front = FrontWork(request_s, token_s)
 
     def with_start(point: LoadedPoint, values: Sequence[float]) -> float:
         return _with_front(point, (request_s, token_s), "ttft_p99_ms") + 1e3 * values[0]
 
     (first_use_s,) = fitted(FIRST_USE, points, "ttft_p99_ms", with_start)
-    count = Counter(point.software for point in points)
+    count = Counter(point.software for point in apart if "ttft_p99_ms" in point.measured)
     first_uses = tuple(
-        FirstUse(*software, fitted(FIRST_USE, [one for one in points if one.software == software], "ttft_p99_ms",
+        FirstUse(*software, fitted(FIRST_USE, [one for one in apart if one.software == software], "ttft_p99_ms",
                                    with_start)[0])
         for software, runs in sorted(count.items()) if runs >= FEWEST and software[1]
     )  # fmt: skip
