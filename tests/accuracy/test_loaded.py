@@ -22,7 +22,7 @@ from archsim.accuracy.launch_flags import (
     with_versions_of_flags,
 )
 from archsim.accuracy.loaded import run_of_load, settings_of
-from archsim.accuracy.loaded_run import FirstUse, LoadedServers, printed_figures, started_length
+from archsim.accuracy.loaded_run import LoadedServers, LongerStart, printed_figures, started_length
 from archsim.accuracy.placement import placed_run
 from archsim.accuracy.stated_load import load_of
 from archsim.engines.overhead import FrontWork
@@ -176,7 +176,7 @@ def test_the_first_step_is_longer_not_the_shortest() -> None:
         def seconds(self, decodes: int, context: int, chunks: Sequence[tuple[int, int]]) -> float:
             return 1.0
 
-    times = FirstUse(Steps(), 5.0)
+    times = LongerStart(Steps(), 5.0)
     assert [times.seconds(1, 1, chunks) for chunks in ((), [(8, 0)], [(8, 0)], ())] == [1.0, 6.0, 1.0, 1.0]
 
 
