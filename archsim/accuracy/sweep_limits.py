@@ -27,7 +27,9 @@ READ_AS = (
 """What a reader has to know of rows of the sweep."""
 
 IN_FLIGHT, DEFAULT = "in flight", "default"
-"""As many requests as the load keeps in flight, so that none waits for a place; the engine's own limit."""
+"""As many requests as the load keeps in flight, of a pool so many that none waits for a place; the engine's own
+limit.
+"""
 
 MOST = 2048
 """Requests that a server admits where no script says less than are in flight: SGLang's and TensorRT-LLM's own limit,
@@ -154,7 +156,8 @@ def _seqs(row: JsonMapping, pool: str, said: JsonMapping, engine: str) -> int:
         most = max(int(load / workers / ratio), 1)
         return max((1 << (most.bit_length() - 1)) // (1 if divided else replicas), 1)
     if stated is not None:
-        return stated if isinstance(stated, int) else max(load, MOST) if stated == IN_FLIGHT else 0
+        every = max(load, MOST) if pool else load
+        return stated if isinstance(stated, int) else every if stated == IN_FLIGHT else 0
     closed = (text(row, "arrival") or "").startswith("closed loop")
     if not closed or load <= own_limit(engine, drafts=has_drafts(row) and pool != "prefill"):
         return 0

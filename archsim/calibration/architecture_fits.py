@@ -1,7 +1,8 @@
 """Constants of engines on architectures without kernel tables, fitted to serving runs under load.
 
-One share of the peak that products in narrow formats sustain for an engine and an architecture, and one gap between
-launches for each version of the engine. Errors are of devices that a fit has not seen.
+One share of the peak that products in narrow formats sustain for an engine and an architecture, one gap between
+launches for each version of the engine, and one time of a launch in steps with prompts for each device. Errors are of
+devices that a fit has not seen.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from archsim.base.arrays import Floats
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.version import version_of
+from archsim.counts.formats import choose_formats
 from archsim.calibration.engine_fits import (
     Free,
     Sample,
@@ -30,10 +32,14 @@ from archsim.calibration.engine_fits import (
     unseen_fits,
 )  # fmt: skip
 from archsim.calibration.fitting import errors, quantiles
-from archsim.engines.names import engine_and_version
+from archsim.engines.names import choose_engine, engine_and_version
+from archsim.engines.overhead import ANY_DEVICE
+from archsim.graph.step import Step
 from archsim.serving.steady_state import steady
+from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store
 from archsim.timing.kernel_timer import WIDER
+from archsim.timing.step_pricer import StepPricer, engine_overheads
 
 GAP = (3.0, 1.0)
 """Prior of the gap between launches in microseconds, and its spread in log: that of a CUDA graph's nodes is near 1."""
@@ -47,13 +53,23 @@ FEWEST = 4
 OWN_GAP = 12
 """Rows of a version below which it has the gap of the one before it."""
 
+PROMPT_GAPS = (0.012, 0.04)
+"""Share of the gaps between tokens that hold a prompt, with which the longest hundredth of them has one, not several."""
+
+SHORT_PROMPT = 2048
+"""Tokens of a prompt that the host launches no sooner than the device computes it (a judgement): longer ones are left
+out of fits of launches.
+"""
+
 ALIKE = (1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0)
 """Gaps of neighbouring versions that differ by less may be one: limits that are tried, fewest gaps first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedRun:
-    """One closed-loop run with its mean TPOT: what was asked of which engine on which device."""
+    """One closed-loop run with its mean TPOT: what was asked of which engine on which device. prompt_s: seconds of a
+    step with a prompt, by which the longest gaps between tokens are above the usual one; 0 where they do not say it.
+    """
 
     model: str
     device: str
@@ -65,6 +81,7 @@ class LoadedRun:
     isl: int
     osl: int
     tpot_s: float
+    prompt_s: float = 0.0
 
     @property
     def family(self) -> str:
@@ -75,6 +92,28 @@ class LoadedRun:
         """Seconds per output token in the steady state."""
         return _tpot(self.model, self.device, f"{self.engine}@{self.version}", self.weights, self.tp, self.concurrency,
                      self.isl, self.osl, store)  # fmt: skip
+
+
+    def launch_s(self, store: Store) -> float | None:
+        """Seconds of each launch in its steps with prompts, which may take as long for their kernels: an upper bound
+        then. None where it is not known.
+        """
+        if not self.prompt_s or self.isl > SHORT_PROMPT:
+            return None
+        asked = self.model, self.device, f"{self.engine}@{self.version}", self.weights, self.tp, self.isl, store
+        return self.prompt_s / prompt_launches_of(*asked)
+
+
+@lru_cache(maxsize=64)
+def prompt_launches_of(
+    model: str, device: str, engine: str, weights: str | None, tp: int, isl: int, store: Store
+) -> float:
+    """Launches of a step with one prompt."""
+    spec = model_of(model)[0]
+    formats = choose_formats(spec, weights_of(model, weights), None, engine=engine)
+    plan = Plan(tp=tp, engine=choose_engine(engine).rules.name)
+    pricer = StepPricer.of(spec, device_of(device), formats, engine_overheads(engine, store), plan, store=store)
+    return float(pricer.price(Step.prefill(1, isl)).rank.launches)
 
 
 @lru_cache(maxsize=4096)
@@ -109,7 +148,15 @@ def loaded_runs(rows: Sequence[Mapping[str, str]]) -> Iterator[LoadedRun]:
             yield LoadedRun(
                 model=run.model, device=run.device, engine=engine, version=version, weights=run.weights,
                 tp=run.tp, isl=run.isl, osl=run.osl, concurrency=run.batch, tpot_s=tpot / 1e3,
+                prompt_s=_prompt_s(row, run.batch / run.osl),
             )  # fmt: skip
+
+
+def _prompt_s(row: Mapping[str, str], prompts: float) -> float:
+    """Seconds of a step with a prompt by the gaps between tokens of a run. prompts: in a step, on average."""
+    low, high = PROMPT_GAPS
+    usual, longest = real(row, "itl_p50_ms"), real(row, "itl_p99_ms")
+    return (longest - usual) / 1e3 if low < prompts < high and usual and longest else 0.0
 
 
 def sample_of(runs: Sequence[LoadedRun]) -> Sample:
@@ -189,13 +236,34 @@ def with_groups(
     return put_profile(known, engine, family, {**found, "launch_gap_us": pooled(found["launch_gap_us"], runs, groups)})
 
 
+def prompt_launches(runs: Sequence[LoadedRun], known: Store) -> JsonObject:
+    """Microseconds of a launch in steps with prompts by device: the middle of the runs that say it, and what a tenth of
+    them is below and above. `any`: of other devices, whose host is not known: the mean of all, as far as these reach.
+    """
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        if (launch_s := run.launch_s(known)) is not None:
+            found.setdefault(device_of(run.device).id, []).append(launch_s * 1e6)
+    seen = {device: [float(np.quantile(each, q)) for q in (0.5, 0.1, 0.9)] for device, each in sorted(found.items())
+            if len(each) >= FEWEST}  # fmt: skip
+    if not seen:
+        return {}
+    middle = exp(sum(log(value) for value, _, _ in seen.values()) / len(seen))
+    ends = min(low for _, low, _ in seen.values()), max(high for _, _, high in seen.values())
+    every = {**seen, ANY_DEVICE: [middle, *ends]}
+    return {device: [float(f"{value:.4g}") for value in values] for device, values in every.items()}
+
+
 def fit_architecture(engine: str, family: str, runs: Sequence[LoadedRun], known: Store) -> JsonObject:
     """The profile of an engine on an architecture, with the interval and the errors of unseen devices; of one device
-    alone the errors of the fit itself, and an interval wider than they are. Gaps that are alike are one, as far as runs
+    alone the errors of the fit itself, and an interval wider than they are. Launches of prompts come first. Gaps that are alike are one, as far as runs
     of unseen devices do not tell them apart.
     """
     sample, count = sample_of(runs), Counter(run.version for run in runs)
     bare = put_profile(known, engine, family, {"launch_gap_us": {}, "interval": [0.0, 0.0]})
+    launches = prompt_launches(runs, bare)
+    if launches:
+        bare = put_profile(known, engine, family, {**profile(bare, engine, family), "prompt_launch_us": launches})
     free = open_numbers(engine, family, versions_of(runs))
     apart = put_all(free, fit_numbers(free, sample, bare), bare)
     gaps, several = profile(apart, engine, family)["launch_gap_us"], len(set(sample.keys)) > 1

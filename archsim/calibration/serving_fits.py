@@ -126,7 +126,7 @@ def _steps(
     running = float(min(run.batch, largest_batch(run)))
     load = served_load(pricers[key], run.batch, run.isl, run.osl, running)
     step, graphs = load.with_prompt, pricers[key].prompt_graphs
-    eager = graphs > 0 and prompt_tokens(step.fullest(plan.dp)) > graphs
+    eager = graphs is not None and prompt_tokens(step.fullest(plan.dp)) > graphs
     launches = float(pricers[key].price(step).rank.launches) if eager else 0.0
     return replace(load, one_length=run.one_length), *steps_of(pricers[key], load), launches
 

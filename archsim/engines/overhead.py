@@ -168,12 +168,16 @@ class EngineOverheads(NamedTuple):
             all_reduce=FusedAllReduce(kernels, {ANY_DEVICE: dict(limits)}) if kernels else self.all_reduce,
         )  # fmt: skip
 
-    def prompt_graphs(self, model: str) -> int:
-        """Tokens of the largest captured graph of a model's steps with prompts; 0: none is captured, or not known."""
+    def prompt_graphs(self, model: str) -> int | None:
+        """Tokens of the largest captured graph of a model's steps with prompts; 0: none is captured, None: not known."""
         if self.flags.captured is not None:
             return self.flags.captured
         graphs = None if self.scheduler is None else self.scheduler.captured
-        return (graphs.largest(model) or 0) if graphs is not None and graphs.mixed else 0
+        return graphs.largest(model) if graphs is not None and graphs.mixed else None
+
+    def waiting_for_launches(self, launch_s: Span) -> EngineOverheads:
+        """The overheads of a server that waits for so much host time of each launch in steps with prompts."""
+        return self._replace(host=self.host._replace(launch_s=launch_s))
 
     def mixes_prompts(self, context: int) -> bool:
         """Whether prompts share steps with decodes for a model of so many tokens of context: not where they come first,

@@ -709,7 +709,7 @@ def batching_policy(
         chunked=chunked, longest_chunk=longest, prompt_tokens=batching.prompt_tokens or 0, room=batching.room,
         watermark=batching.watermark,
         expected=ExpectedAnswers(**ratio.model_dump()) if ratio else ExpectedAnswers(),
-        gives_way=batching.gives_way, requeue=batching.requeue,
+        gives_way=batching.gives_way, requeue=batching.requeue, places_until=batching.places_until,
         admit_after_preemption=batching.admit_after_preemption, ahead=batching.ahead, in_flight=batching.in_flight,
         pools=PoolRules(**batching.pools.model_dump()),
     )  # fmt: skip

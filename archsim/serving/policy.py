@@ -48,7 +48,8 @@ class Policy:
     any). room: cache that must be free before a prompt is admitted: that of its first `chunk`, of the whole `prompt`,
     of `prompt_and_answer` so that nothing ever gives way, or of these beside what is `expected` of the others' answers.
     watermark: share of the blocks that an admission leaves free. gives_way: for a block, the request admitted last, or
-    that with the fewest tokens of its answer; requeue: at which end of the queue it waits. admit_after_preemption:
+    that with the fewest tokens of its answer; requeue: at which end of the queue it waits. places_until: whether those
+    that have ended keep their places until the next step of decodes is scheduled. admit_after_preemption:
     whether a step in which requests gave way admits others. ahead: steps that are scheduled while the one before them
     runs. in_flight: of a pipeline, whether its batches share `max_seqs`, each has a part, or there is only one.
     ignores_eos: whether requests are known to make every token that they may; shares_prefixes: whether prompts find
@@ -69,6 +70,7 @@ class Policy:
     watermark: float = 0.0
     gives_way: Literal["last", "fewest_tokens"] = "last"
     requeue: Literal["head", "tail"] = "head"
+    places_until: Literal["end", "decodes"] = "end"
     admit_after_preemption: bool = False
     ahead: int = 0
     in_flight: Literal["shared", "split", "one"] = "shared"

@@ -33,8 +33,8 @@ class Scheduler:
     """
 
     __slots__ = (
-        "_admission", "_behind", "_block", "_computed", "_due", "_expected", "_full", "_joined", "_made", "_paused_s",
-        "_per_decode", "_sure", "_token_s", "_waited",
+        "_admission", "_behind", "_block", "_computed", "_due", "_ended", "_expected", "_full", "_joined",
+        "_made", "_opened", "_paused_s", "_per_decode", "_sure", "_token_s", "_waited",
         "blocked", "cache", "cached", "chunks", "context", "decodes", "ending", "gaps", "n", "need", "partial",
         "policy", "prompts", "record", "running", "runs_decodes", "started", "tick", "waiting",
     )  # fmt: skip
@@ -58,6 +58,8 @@ class Scheduler:
         self.gaps = record.gaps
         self._full: list[int] = []  # prompts that the step computes to their end
         self._due: list[int] = []  # requests that have ended and still hold their places
+        self._ended = 0  # places of others that have ended, until decodes are scheduled
+        self._opened = False  # whether the step has opened such places
         self._computed: dict[int, int] = {}  # tokens of partial prompts
         self._made: dict[int, int] = {}  # tokens of the answer when the request began to decode, or gave way
         self._joined: dict[int, int] = {}  # tick at which it began to decode
@@ -123,8 +125,10 @@ class Scheduler:
 
     @property
     def _settled(self) -> bool:
-        """Whether the last step has neither computed prompts nor ended requests that still hold their places."""
-        return not (self.prompts or self._due)
+        """Whether the last step has neither computed prompts, nor ended requests that still hold their places, nor
+        opened places.
+        """
+        return not (self.prompts or self._due or self._ended or self._opened)
 
     def decode_on(self) -> bool:
         """`schedule` where the next step is of the `same` requests; False, and nothing is done, where their blocks are
@@ -137,6 +141,7 @@ class Scheduler:
             self.cache.take(blocks)
         if self.prompts:
             self.chunks, self.prompts, self._full, self.started = [], [], [], []
+        self._ended = 0
         self.decodes, self.context = self.n, self.cached
         if self._expected is not None:
             self._expected.decode(1)
@@ -153,6 +158,8 @@ class Scheduler:
         have made their last token, all of them with the last step.
         """
         record = self.record
+        if steps > 1:  # the second one was scheduled after those that had ended before
+            self._ended = 0
         self.tick += steps
         self.cached += steps * self.n
         record.output_tokens += steps * self.n
@@ -184,7 +191,8 @@ class Scheduler:
     def _leave(self, request: int) -> None:
         """The place and blocks of one that has ended."""
         self.running.pop(request, None)
-        self._made.pop(request, None)
+        decoded = self._made.pop(request, None) is not None
+        self._ended += decoded and self.policy.places_until == "decodes"
         ended = self._ended_with(request)
         self.cache.release(request, self._held_at_end(request, ended), ended)
         self._admission.leave(request)
@@ -197,11 +205,16 @@ class Scheduler:
         if self.prompts:
             self.chunks, self.prompts, self._full, self.started = [], [], [], []
         self.decodes = self.context = 0
-        self.runs_decodes, self.blocked = False, ""
+        self.runs_decodes, self._opened, self.blocked = False, False, ""
         if self._expected is not None:
             self._open(self._expected)
         if policy.first == "prompts":
-            self._admit(self._continue(policy.budget)[0])
+            budget = self._continue(policy.budget)[0]
+            self._admit(budget)
+            if self._ended and not self.prompts:
+                self._ended, self._opened = 0, True
+                if not self.n:
+                    self._admit(budget)
             if self.prompts and not policy.mixes:
                 return True
             self._decode()
@@ -260,7 +273,7 @@ class Scheduler:
         policy, waiting, running, cache = self.policy, self.waiting, self.running, self.cache
         longest, most = policy.longest_chunk, self._most_running()
         while waiting:
-            if len(running) >= most or budget <= 0:
+            if len(running) + self._ended >= most or budget <= 0:
                 self.blocked = "sequences" if budget > 0 else "tokens"
                 return
             request = waiting[0]

@@ -57,7 +57,7 @@ class ServedLoad:
     read and not computed. one_length: whether all requests are of exactly these lengths, not of such a mean.
     source_len: tokens of each source where it is not as long as the prompt. step_tokens: of one step at most; 0: all.
     ahead: steps that are scheduled while the one before them runs. before: what encoders of images or sounds take with
-    each prompt. prompt_graphs: tokens beyond which a step with prompts waits for its launches; 0: none does.
+    each prompt. prompt_graphs: tokens beyond which a step with prompts waits for its launches; None: none does.
     wait_steps: as of `ServerFlags`.
     """
 
@@ -76,7 +76,7 @@ class ServedLoad:
     source_len: int | None = None
     step_tokens: int = 0
     ahead: int = 0
-    prompt_graphs: int = 0
+    prompt_graphs: int | None = None
     before: Duration | None = None
     wait_steps: int = 0
 
@@ -198,7 +198,8 @@ class ServedLoad:
     def second_may_wait(self) -> bool:
         """Whether a step with two prompts waits for its launches: a third one then adds less than the second."""
         tokens = 2 * self.new + (self.per_replica if self.is_mixed else 0)
-        return 0 < self.prompt_graphs < tokens and (not self.step_tokens or 3 * self.new < self.step_tokens)
+        waits = self.prompt_graphs is not None and self.prompt_graphs < tokens
+        return waits and (not self.step_tokens or 3 * self.new < self.step_tokens)
 
     @property
     def fills(self) -> float:
@@ -311,7 +312,7 @@ def served_load(
         chunked_prefill_with_decode=pricer.overheads.mixes_prompts(pricer.graphs.model.max_context or 0), limit=limit,
         first_token=pricer.overheads.first_token, step_tokens=pricer.prompt_cut if pricer.plan.pp == 1 else 0,
         ahead=pricer.overheads.scheduled_ahead,
-        prompt_graphs=pricer.prompt_graphs if pricer.overheads.host.launch_s[0] else 0,
+        prompt_graphs=pricer.prompt_graphs if pricer.overheads.host.launch_s[0] else None,
         wait_steps=pricer.overheads.flags.wait_steps,
     )  # fmt: skip
 

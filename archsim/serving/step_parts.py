@@ -411,7 +411,8 @@ class StepParts:
         """A step with chunks that waits for its launches where no graph holds its tokens. time: without. end: as of
         `HostWork.time`.
         """
-        if not 0 < self.pricer.prompt_graphs < tokens:
+        captured = self.pricer.prompt_graphs
+        if captured is None or tokens <= captured:
             return time
         host = self.pricer.overheads.host
         return max(time, host.launch_s[end] * self.launches[decodes > 0] + float(host.time(sequences, end)))

@@ -462,7 +462,8 @@ class Batching(EngineSection):
     `chunk`, of the whole `prompt`, of `prompt_and_answer` so that no request ever gives way, or of these beside what
     `new_token_ratio` expects of the others (`expected`). gives_way: for a block, the request admitted last, or that
     with the fewest tokens of its answer; it computes its cache again, after waiting at an end of the queue (requeue).
-    watermark: share of the blocks that an admission leaves free. admit_after_preemption: whether a step in which
+    places_until: requests that have made their last token keep their places until that is known (`end`), or until the
+    next step of `decodes` is scheduled; their cache is free before. watermark: share of the blocks that an admission leaves free. admit_after_preemption: whether a step in which
     requests gave way admits others. ahead: 1 where a step is scheduled while the one before it runs. in_flight: of a
     pipeline: as many batches as stages, which share the limit of requests or split it, or only one batch. prefix: of
     the prefix cache; nothing where there is none. ranks: of data-parallel replicas of the attention. pools: of servers
@@ -482,6 +483,7 @@ class Batching(EngineSection):
     new_token_ratio: NewTokenRatio | None = None
     gives_way: Literal["last", "fewest_tokens"] = "last"
     requeue: Literal["head", "tail"] = "head"
+    places_until: Literal["end", "decodes"] = "end"
     watermark: float = Field(default=0.0, ge=0, lt=1)
     admit_after_preemption: bool = False
     ahead: Literal[0, 1] = 0

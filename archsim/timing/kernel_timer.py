@@ -305,8 +305,8 @@ class Timer:
     @property
     def architecture(self) -> ArchitectureFit | None:
         """What whole runs say of the engine on the device's architecture."""
-        family = self.machine.hardware.arch.family
-        return architecture_fit(self.store, self.engine, self.version, family)
+        hardware = self.machine.hardware
+        return architecture_fit(self.store, self.engine, self.version, hardware.arch.family, hardware.id)
 
     def knows(self, model: KernelModel, call: KernelCall) -> bool:
         """Whether a call's own class says more of it than the class `general`: some device of the vendor was measured,

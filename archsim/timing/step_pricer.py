@@ -64,7 +64,7 @@ class StepPricer:
 
     Pricers of several plans (`on`) share what does not depend on the plan. Times are remembered by step, graphs by step
     and degrees; both are bounded and belong to the pricer. prompt_cut: tokens of prompts in one step at most; 0: all.
-    prompt_graphs: tokens of the largest captured graph of a step with prompts; 0: none is, or it is not known.
+    prompt_graphs: tokens of the largest captured graph of a step with prompts; 0: none is captured, None: not known.
 
     A step that is not remembered costs milliseconds, since its graph is lowered anew. Whoever asks many distinct steps
     (a simulator, a search) asks once with arrays, such as `Step.decode(batch[:, None], context[None, :])`, at about
@@ -76,7 +76,7 @@ class StepPricer:
     overheads: EngineOverheads
     plan: Plan
     prompt_cut: int = 0
-    prompt_graphs: int = 0
+    prompt_graphs: int | None = None
     times: StepMemo[StepTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
     ranks: StepMemo[RankTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
     rooflines: StepMemo[RankTime] = field(default_factory=lambda: StepMemo(REMEMBERED_GRAPHS), repr=False)
@@ -106,7 +106,9 @@ class StepPricer:
         )  # fmt: skip
         causal = model.architecture == "decoder"
         most = prompt_cut(overheads.scheduler, hardware, model.max_context or 0) if causal else 0
-        captured = overheads.prompt_graphs(model.name)
+        captured, runs = overheads.prompt_graphs(model.name), timer.architecture
+        if runs is not None and runs.prompt_launch_s[0]:
+            overheads, captured = overheads.waiting_for_launches(runs.prompt_launch_s), captured or 0
         return cls(graphs or StepGraphs(model, formats), timer, overheads, plan, most, captured)
 
     def on(self, plan: Plan) -> StepPricer:
@@ -171,7 +173,7 @@ class StepPricer:
         if runs is not None and runs.gap_s:
             time = time.plus(runs.gaps(time.rank.launches), "launch gaps", GAPS)
         own = step.fullest(plan.dp)
-        eager = prompt_tokens(own) > self.prompt_graphs if self.prompt_graphs else False
+        eager = self.prompt_graphs is not None and prompt_tokens(own) > self.prompt_graphs
         return add_host_overhead(time, self.overheads, sum([seqs.batch for seqs in own.seqs]), eager)
 
     def _roofline(self, step: Step) -> RankTime:

@@ -126,9 +126,18 @@ GOLDEN = {
         [{0: 10, 1: 6}, {1: 14, 2: 2}, {2: 1}, {0: 1}]),
     "SGLang: an arrival during a step misses the one that is scheduled already": (
         SGLANG, [(0.0, 4, 4), (0.5, 4, 1)], 60, 4, 16, [{0: 4}, {0: 1}, {1: 4}, {0: 1}, {0: 1}]),
-    "SGLang: the place of one that ends is free one step later": (
-        SGLANG, [(0.0, 4, 2), (0.0, 4, 4), (0.0, 4, 1)], 60, 2, 16,
-        [{0: 4, 1: 4}, {0: 1, 1: 1}, {1: 1}, {2: 4}, {1: 1}]),
+    "SGLang: one that ends leaves its place when decodes are scheduled after its result is known": (
+        SGLANG, [(0.0, 4, 2), (0.0, 4, 5), (0.0, 4, 1)], 60, 2, 16,
+        [{0: 4, 1: 4}, {0: 1, 1: 1}, {1: 1}, {1: 1}, {2: 4}, {1: 1}]),
+    "SGLang: a step with prompts opens no place": (
+        # 0 and 1 end together; their places are open in the step after decodes of 2, which runs alone
+        SGLANG, [(0.0, 4, 2), (0.0, 4, 2), (0.0, 4, 9), (0.5, 4, 1)], 60, 4, 16,
+        [{0: 4, 1: 4, 2: 4}, {0: 1, 1: 1, 2: 1}, {3: 4}, *[{2: 1}] * 7]),
+    "SGLang: the place of one that ends stays taken while prompts run": (
+        SGLANG, [(0.0, 4, 2), (0.0, 4, 9), (0.5, 4, 1), (1.5, 4, 1)], 60, 3, 16,
+        [{0: 4, 1: 4}, {0: 1, 1: 1}, {2: 4}, {1: 1}, {3: 4}, *[{1: 1}] * 6]),
+    "SGLang: places of all that have ended are open at once where nothing decodes": (
+        SGLANG, [(0.0, 4, 2), (0.0, 4, 2), (0.0, 4, 1)], 60, 2, 16, [{0: 4, 1: 4}, {0: 1, 1: 1}, {2: 4}]),
     "SGLang: no prompt while its whole answer has no room, whoever could run": (
         SGLANG, [(0.0, 10, 9), (0.0, 10, 9)], 34, 4, 32, [{0: 10}, *[{0: 1}] * 8, {1: 10}, *[{1: 1}] * 8]),
     "SGLang: a batch that had no room is full until a request leaves it": (
