@@ -70,21 +70,31 @@ class Sglang(Engine):
     def __post_init__(self) -> None:
         self.ratio, self.full = self.start, False
         self.chunked: Request | None = None
+        self.kept: list[Request] = []  # have ended, and are in the running batch until decodes are prepared
+        self.seen: list[Request] = []
+        self.decoded: list[Request] = []  # by the last step
 
     def schedule(self, waiting: deque[Request], running: list[Request], ended: list[Request]) -> Step:
-        if not running:
+        left = [r for r in self.seen if r not in running and len(r.token_s) == r.answer]
+        self.kept += [r for r in left if r in self.decoded]
+        if any(r not in self.decoded for r in left):  # the last batch of prompts is filtered
             self.full = False
-            if not waiting:
-                self.ratio = self.start
+        if not running and not waiting:
+            self.ratio = self.start
         alive = [r for r in running if r not in ended]
-        if len(running) != getattr(self, "seen", len(running)):
-            self.full = False
-        prompts = self.prompts(waiting, running, alive)
-        if prompts:
-            self.seen = len(running)
-            return prompts
-        step = self.decodes(waiting, running, alive, bool(ended))
-        self.seen = len(running)
+        step = self.prompts(waiting, running, alive)
+        if not step:
+            if self.kept or not running:  # update_running_batch
+                self.kept, self.full = [], False
+            step = self.prompts(waiting, running, alive) if not alive and not ended else {}
+            if not step:
+                step = self.decodes(waiting, running, alive, bool(ended))
+                self.decoded = [*[r for r in self.decoded if r in ended], *step]
+            else:
+                self.decoded = []
+        else:
+            self.decoded = [r for r in self.decoded if r in ended]
+        self.seen = list(running)
         return step
 
     def free(self, running: list[Request]) -> int:
@@ -110,7 +120,7 @@ class Sglang(Engine):
             charge(self.chunked, min(self.chunked.tokens - self.chunked.computed, budget))
         while waiting and budget > 0:
             request = waiting[0]
-            if len(running) >= self.max_seqs:
+            if len(running) + len(self.kept) >= self.max_seqs:
                 self.full = True
             if self.full:
                 break

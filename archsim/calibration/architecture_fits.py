@@ -21,7 +21,6 @@ from archsim.base.arrays import Floats
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.version import version_of
-from archsim.counts.formats import choose_formats
 from archsim.calibration.engine_fits import (
     Free,
     Sample,
@@ -32,6 +31,7 @@ from archsim.calibration.engine_fits import (
     unseen_fits,
 )  # fmt: skip
 from archsim.calibration.fitting import errors, quantiles
+from archsim.counts.formats import choose_formats
 from archsim.engines.names import choose_engine, engine_and_version
 from archsim.engines.overhead import ANY_DEVICE
 from archsim.graph.step import Step
@@ -54,7 +54,8 @@ OWN_GAP = 12
 """Rows of a version below which it has the gap of the one before it."""
 
 PROMPT_GAPS = (0.012, 0.04)
-"""Share of the gaps between tokens that hold a prompt, with which the longest hundredth of them has one, not several."""
+"""Share of the gaps between tokens that hold a prompt, with which the longest hundredth of them has one, not several.
+"""
 
 SHORT_PROMPT = 2048
 """Tokens of a prompt that the host launches no sooner than the device computes it (a judgement): longer ones are left
@@ -92,7 +93,6 @@ class LoadedRun:
         """Seconds per output token in the steady state."""
         return _tpot(self.model, self.device, f"{self.engine}@{self.version}", self.weights, self.tp, self.concurrency,
                      self.isl, self.osl, store)  # fmt: skip
-
 
     def launch_s(self, store: Store) -> float | None:
         """Seconds of each launch in its steps with prompts, which may take as long for their kernels: an upper bound
@@ -256,8 +256,8 @@ def prompt_launches(runs: Sequence[LoadedRun], known: Store) -> JsonObject:
 
 def fit_architecture(engine: str, family: str, runs: Sequence[LoadedRun], known: Store) -> JsonObject:
     """The profile of an engine on an architecture, with the interval and the errors of unseen devices; of one device
-    alone the errors of the fit itself, and an interval wider than they are. Launches of prompts come first. Gaps that are alike are one, as far as runs
-    of unseen devices do not tell them apart.
+    alone the errors of the fit itself, and an interval wider than they are. Launches of prompts come first, by their
+    own figures. Gaps that are alike are one, as far as runs of unseen devices do not tell them apart.
     """
     sample, count = sample_of(runs), Counter(run.version for run in runs)
     bare = put_profile(known, engine, family, {"launch_gap_us": {}, "interval": [0.0, 0.0]})

@@ -71,11 +71,11 @@ def fitted_on(kind: str, group: Group, engines: Mapping[str, JsonMapping]) -> st
     metric, engine, way, device, _ = group
     measured = engines.get(engine, {})
     if kind == "loaded":
+        profile = measured.get("architectures", {}).get(device_of(device).arch.family)
+        launches = ", launches of prompts" if profile and "prompt_launch_us" in profile else ""
         if metric.startswith("ttft"):
-            return "front end, first step" if "front_end" in measured else ""
-        family = device_of(device).arch.family
-        known = metric.startswith("tpot") and family in measured.get("architectures", {})
-        return "launch gap, share of peak" if known else ""
+            return f"front end, first step{launches}" if "front_end" in measured else ""
+        return f"launch gap, share of peak{launches}" if metric.startswith("tpot") and profile is not None else ""
     if metric.startswith("ttft"):
         return "front end" if "first_token" in measured else ""
     return "host work" if way in measured.get("host", {}) else ""

@@ -169,7 +169,7 @@ class EngineOverheads(NamedTuple):
         )  # fmt: skip
 
     def prompt_graphs(self, model: str) -> int | None:
-        """Tokens of the largest captured graph of a model's steps with prompts; 0: none is captured, None: not known."""
+        """Tokens of the largest captured graph of a model's steps with prompts; 0: none is, None: it is not known."""
         if self.flags.captured is not None:
             return self.flags.captured
         graphs = None if self.scheduler is None else self.scheduler.captured

@@ -117,7 +117,8 @@ def timed_by(overheads: EngineOverheads, phase: StepTime, engine: EngineChoice, 
         shown = f"{name} {version}" if version else f"{name}, no version given"
         work = overheads.host
         each = f" and {work.sequence_s[0] * 1e6:.2g} µs a sequence" if work.sequence_s[0] else ""
-        host = f"; its host takes {work.step_s[0] * 1e3:.2g} ms a step{each}" if work.step_s[0] else ""
+        launch = f", {work.launch_s[0] * 1e6:.3g} µs a launch of prompts beyond graphs" if work.launch_s[0] else ""
+        host = f"; its host takes {work.step_s[0] * 1e3:.2g} ms a step{each}{launch}" if work.step_s[0] else ""
         other = engine.rules.memory.as_
         rules = f"the rules of {other}" if other else "its own rules"
         yield Note("A09", f"engine {shown}: memory by {rules}{host}")

@@ -12,12 +12,16 @@ class Cache(Protocol):
     of requests that have ended, for prompts that begin alike.
 
     block: tokens of a block. total: blocks of the replica. free: blocks that can be handed out now, those that only a
-    prefix cache still keeps included.
+    prefix cache still keeps included. settled: whether the next chunk of a prompt that has no room has none before a
+    request leaves, however long others decode on.
     """
 
     block: int
     total: int
     free: int
+
+    @property
+    def settled(self) -> bool: ...
 
     def prefix(self, request: int, tokens: int) -> int:
         """Tokens at the start of the request's `tokens` that are cached already: whole blocks, and not all tokens."""
@@ -55,6 +59,7 @@ class Cache(Protocol):
 class BlockCache:
     """Blocks without memory of what they held: every prompt is computed."""
 
+    settled = True
     __slots__ = ("block", "free", "total")
 
     def __init__(self, tokens: int, block: int = 16) -> None:

@@ -124,7 +124,7 @@ class DecodeScheduler(Scheduler):
 
     def schedule(self) -> bool:
         """The next step; what room it leaves is for those that want it."""
-        while self._arrived and len(self.running) < self.policy.max_seqs:
+        while self._arrived and len(self.running) + self._kept_places < self.policy.max_seqs:
             self._start(self._arrived.popleft())
         if self._room is not None and self.waiting:
             self._room.open(self._placed, 0, ())

@@ -162,7 +162,7 @@ class Replica:
                 weights[index] += n
                 if due:  # they leave with this step
                     cache.take(cache.free - free)
-                    scheduler.release()
+                    scheduler.release(tick)
                     free, due = cache.free, False
                 if tick in ending:
                     break

@@ -102,6 +102,13 @@ class PrefixCache(BlockCache):
         self._match = self._none = Match(-1, 0, CachedRun(-1, 0, holders=1), 0, 0, 0)
 
     # ------------------------------------------------------------------------------------------ as of `Cache`
+    @property
+    def settled(self) -> bool:  # type: ignore[override]
+        """As of `Cache`: not where a prompt can go on at few points alone, since one block that decodes take may end
+        what it would take of others from the last point on.
+        """
+        return self._resuming is None
+
     def prefix(self, request: int, tokens: int) -> int:
         """As of `Cache`."""
         if self._runs is None and request not in self._gave_way:

@@ -33,8 +33,8 @@ class Scheduler:
     """
 
     __slots__ = (
-        "_admission", "_behind", "_block", "_computed", "_due", "_ended", "_expected", "_full", "_joined",
-        "_made", "_opened", "_paused_s", "_per_decode", "_sure", "_token_s", "_waited",
+        "_admission", "_behind", "_block", "_computed", "_due", "_ended", "_ended_tick", "_expected", "_full",
+        "_joined", "_leaving", "_made", "_opened", "_paused_s", "_per_decode", "_sure", "_token_s", "_waited",
         "blocked", "cache", "cached", "chunks", "context", "decodes", "ending", "gaps", "n", "need", "partial",
         "policy", "prompts", "record", "running", "runs_decodes", "started", "tick", "waiting",
     )  # fmt: skip
@@ -58,8 +58,9 @@ class Scheduler:
         self.gaps = record.gaps
         self._full: list[int] = []  # prompts that the step computes to their end
         self._due: list[int] = []  # requests that have ended and still hold their places
-        self._ended = 0  # places of others that have ended, until decodes are scheduled
-        self._opened = False  # whether the step has opened such places
+        self._ended = self._ended_tick = 0  # requests that left at a tick, whose places are kept until the next one
+        self._leaving: list[int] = []  # those of them that admission counts yet
+        self._opened = False  # whether the step opens such places
         self._computed: dict[int, int] = {}  # tokens of partial prompts
         self._made: dict[int, int] = {}  # tokens of the answer when the request began to decode, or gave way
         self._joined: dict[int, int] = {}  # tick at which it began to decode
@@ -126,9 +127,11 @@ class Scheduler:
     @property
     def _settled(self) -> bool:
         """Whether the last step has neither computed prompts, nor ended requests that still hold their places, nor
-        opened places.
+        opened places, nor may make room for the next chunk of a prompt.
         """
-        return not (self.prompts or self._due or self._ended or self._opened)
+        if self.blocked == "cache" and self.policy.room == "chunk" and not self.cache.settled:
+            return False
+        return not (self.prompts or self._due or self._kept_places or self._opened)
 
     def decode_on(self) -> bool:
         """`schedule` where the next step is of the `same` requests; False, and nothing is done, where their blocks are
@@ -141,7 +144,6 @@ class Scheduler:
             self.cache.take(blocks)
         if self.prompts:
             self.chunks, self.prompts, self._full, self.started = [], [], [], []
-        self._ended = 0
         self.decodes, self.context = self.n, self.cached
         if self._expected is not None:
             self._expected.decode(1)
@@ -158,8 +160,6 @@ class Scheduler:
         have made their last token, all of them with the last step.
         """
         record = self.record
-        if steps > 1:  # the second one was scheduled after those that had ended before
-            self._ended = 0
         self.tick += steps
         self.cached += steps * self.n
         record.output_tokens += steps * self.n
@@ -181,21 +181,35 @@ class Scheduler:
         """Whether requests have ended that hold their places until the next step does."""
         return bool(self._due)
 
-    def release(self) -> bool:
-        """Requests that have ended give up their places and blocks; False where there are none."""
+    def release(self, tick: int | None = None) -> bool:
+        """Requests that have ended give up their places and blocks; False where there are none. tick: when, where it is
+        not the present one.
+        """
         due, self._due = self._due, []
+        now = self.tick if tick is None else tick
+        if due and self._ended_tick != now:  # decodes were scheduled after those before
+            self._leave_batch()
+            self._ended, self._ended_tick = 0, now
         for request in due:
             self._leave(request)
         return bool(due)
+
+    @property
+    def _kept_places(self) -> int:
+        """Places of requests that have left, until a step of decodes is scheduled after that."""
+        return self._ended if self._ended_tick == self.tick else 0
 
     def _leave(self, request: int) -> None:
         """The place and blocks of one that has ended."""
         self.running.pop(request, None)
         decoded = self._made.pop(request, None) is not None
-        self._ended += decoded and self.policy.places_until == "decodes"
         ended = self._ended_with(request)
         self.cache.release(request, self._held_at_end(request, ended), ended)
-        self._admission.leave(request)
+        if decoded and self.policy.places_until == "decodes":
+            self._ended += 1
+            self._leaving.append(request)
+        else:
+            self._admission.leave(request)
         self.blocked = ""
 
     # ------------------------------------------------------------------------------------------ the next step
@@ -205,16 +219,15 @@ class Scheduler:
         if self.prompts:
             self.chunks, self.prompts, self._full, self.started = [], [], [], []
         self.decodes = self.context = 0
-        self.runs_decodes, self._opened, self.blocked = False, False, ""
+        self.runs_decodes, self.blocked = False, ""
         if self._expected is not None:
             self._open(self._expected)
         if policy.first == "prompts":
             budget = self._continue(policy.budget)[0]
             self._admit(budget)
-            if self._ended and not self.prompts:
-                self._ended, self._opened = 0, True
-                if not self.n:
-                    self._admit(budget)
+            self._opened = self._kept_places > 0 and not self.prompts
+            if self._opened and not self.n:
+                self._open_places(budget)
             if self.prompts and not policy.mixes:
                 return True
             self._decode()
@@ -268,12 +281,29 @@ class Scheduler:
             budget -= new
         return budget, lost
 
+    def _open_places(self, budget: int) -> None:
+        """Decodes were to be scheduled and there are none: all places are open."""
+        self._ended = 0
+        self._leave_batch()
+        if not self._due:
+            if self._expected is not None:
+                self._open(self._expected)
+            self._admit(budget)
+
+    def _leave_batch(self) -> None:
+        """Admission counts those that have ended no more."""
+        for request in self._leaving:
+            self._admission.leave(request)
+        self._leaving = []
+
     def _admit(self, budget: int) -> None:
         """Requests that wait, in order, until one has no room."""
         policy, waiting, running, cache = self.policy, self.waiting, self.running, self.cache
-        longest, most = policy.longest_chunk, self._most_running()
+        longest, most, kept = policy.longest_chunk, self._most_running(), self._kept_places
+        if self._leaving and not kept:
+            self._leave_batch()
         while waiting:
-            if len(running) + self._ended >= most or budget <= 0:
+            if len(running) + kept >= most or budget <= 0:
                 self.blocked = "sequences" if budget > 0 else "tokens"
                 return
             request = waiting[0]
@@ -379,7 +409,7 @@ class Scheduler:
 
     def _open(self, room: ExpectedRoom) -> None:
         """What is expected of those that run, before others are admitted."""
-        if not self.running:
+        if not self.running and not self._kept_places:
             room.empty(not self.waiting)
         if not self.waiting:
             return
@@ -548,6 +578,7 @@ class Scheduler:
                 self.gaps.add(end_s - self._paused_s.pop(request))
             left = record.output_len[request] - made
             if not left:
+                self._made.pop(request, None)
                 finished.append(request)
                 continue
             held = record.input_len[request] + made - 1

@@ -407,20 +407,20 @@ class StepParts:
         every = sum(counts.values())
         return every - counts.get("decodes", 0) - counts.get("cache", 0), every
 
-    def launched_s(self, time: float, decodes: int, tokens: int, sequences: int, end: int = 0) -> float:
+    def launched_s(self, time: float, decodes: int, tokens: int, sequences: int, end: int | None = None) -> float:
         """A step with chunks that waits for its launches where no graph holds its tokens. time: without. end: as of
-        `HostWork.time`.
+        `HostWork.time`; None: of this world.
         """
         captured = self.pricer.prompt_graphs
         if captured is None or tokens <= captured:
             return time
-        host = self.pricer.overheads.host
+        host, end = self.pricer.overheads.host, self.world.end if end is None else end
         return max(time, host.launch_s[end] * self.launches[decodes > 0] + float(host.time(sequences, end)))
 
     # ------------------------------------------------------------------ why
     def by_class(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> ByClass:
         """Expected, low and high seconds of a step by class of kernels."""
-        found = self._device_by_class(decodes, context, chunks)
+        found = self.device_by_class(decodes, context, chunks)
         tokens = decodes * self.new + sum([new for new, _ in chunks])
         if not self.pricer.overheads.host.launch_s[0] or tokens == decodes * self.new + len(chunks):
             return found
@@ -432,7 +432,7 @@ class StepParts:
             waiting.append(self.launched_s(own, decodes, tokens, decodes + len(chunks), end) - own)
         return added(found, {"host": np.array(waiting)}) if any(waiting) else found
 
-    def _device_by_class(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> ByClass:
+    def device_by_class(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> ByClass:
         """The same without waiting for launches."""
         if not chunks:
             return added(self.alone.at(decodes), self.alone_cache.at(decodes, context / decodes))

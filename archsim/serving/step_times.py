@@ -382,11 +382,13 @@ class StepTable:
         """`at` of a step, made."""
         other = copy(self)
         other.exact = ExactSteps(self.exact.pricer, new=self._new, captured=self.exact.captured, end=end)
-        error = self.parts.error(1 if end == "low" else 2, self._by_class(*step))
+        sequences = Sequences.of(*step) if self._new == 1 else Sequences(*step)
+        parts = self.parts.device_by_class(*sequences)  # launches err apart from kernels
+        error = self.parts.error(1 if end == "low" else 2, parts)
         other._read(self.parts.with_error(error))
-        found = self.interval(*step)
+        found = self.parts.interval(parts)
         wanted = found.low if end == "low" else found.high
-        off = wanted - other.seconds(*step)
+        off = wanted - (other._device_s(sequences) if sequences.chunks else other.seconds(*step))
         if abs(off) > AT_END * wanted:  # a kernel of several prompts may wait for another of them there
             other._read(self.parts.with_error(error._replace(whole=error.whole + off / found.expected)))
         return other

@@ -463,11 +463,11 @@ class Batching(EngineSection):
     `new_token_ratio` expects of the others (`expected`). gives_way: for a block, the request admitted last, or that
     with the fewest tokens of its answer; it computes its cache again, after waiting at an end of the queue (requeue).
     places_until: requests that have made their last token keep their places until that is known (`end`), or until the
-    next step of `decodes` is scheduled; their cache is free before. watermark: share of the blocks that an admission leaves free. admit_after_preemption: whether a step in which
-    requests gave way admits others. ahead: 1 where a step is scheduled while the one before it runs. in_flight: of a
-    pipeline: as many batches as stages, which share the limit of requests or split it, or only one batch. prefix: of
-    the prefix cache; nothing where there is none. ranks: of data-parallel replicas of the attention. pools: of servers
-    for prompts or answers alone.
+    next step of `decodes` is scheduled; their cache is free before. watermark: share of the blocks that an admission
+    leaves free. admit_after_preemption: whether a step in which requests gave way admits others. ahead: 1 where a step
+    is scheduled while the one before it runs. in_flight: of a pipeline: as many batches as stages, which share the
+    limit of requests or split it, or only one batch. prefix: of the prefix cache; nothing where there is none. ranks:
+    of data-parallel replicas of the attention. pools: of servers for prompts or answers alone.
     """
 
     first: Literal["running", "prompts"] = "running"

@@ -38,9 +38,7 @@ class ArchitectureFit(NamedTuple):
         return Duration(expected, expected * (1 + low), expected * (1 + high), evidence="transferred")
 
 
-def architecture_fit(
-    store: Store, engine: str, version: str, family: str, device: str = ""
-) -> ArchitectureFit | None:
+def architecture_fit(store: Store, engine: str, version: str, family: str, device: str = "") -> ArchitectureFit | None:
     """The fit of an engine on an architecture; else the gaps of another engine on it, twice as uncertain: its products
     and its host are its own. None where no run says anything, and for engines that have fits of their own for all
     devices. device: its catalog name, for what depends on its host.

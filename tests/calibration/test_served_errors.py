@@ -36,8 +36,14 @@ def test_groups_are_of_one_metric_engine_and_device(tmp_path: Path) -> None:
         ("loaded", ("tpot_mean_ms", "vllm", "async", "mi300x", ""), "launch gap, share of peak"),
         ("loaded", ("tpot_mean_ms", "vllm", "async", "h100", ""), ""),
         ("loaded", ("ttft_mean_ms", "vllm", "async", "mi300x", ""), ""),
+        ("loaded", ("tpot_p50_ms", "vllm", "async", "mi355x", ""), "launch gap, share of peak, launches of prompts"),
     ],
 )
 def test_a_group_says_what_was_fitted_on_it(kind: str, group: tuple[str, str, str, str, str], wanted: str) -> None:
-    engines = {"vllm": {"host": {"async": {}}, "architectures": {"CDNA3": {}}}}
+    engines = {
+        "vllm": {
+            "host": {"async": {}},
+            "architectures": {"CDNA3": {}, "CDNA4": {"prompt_launch_us": {"any": [1, 1, 1]}}},
+        }
+    }
     assert fitted_on(kind, group, engines) == wanted

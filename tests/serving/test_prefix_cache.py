@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference_cache import Blocks
 from replica_runs import ENGINES, Fixed, Times, Watched, conserved, equal
@@ -168,6 +168,13 @@ def served(policy: Policy, cache: Cache, prompts: Sequence[int], answers: Sequen
 
 
 @pytest.mark.slow
+@example(  # decodes take a block of what the sixth would find: its next chunk takes less without
+    said=[[(0, 7)], [(2, 1)], [(2, 4)], [(2, 1), (0, 1)], [(0, 1), (0, 1), (0, 7)], [(2, 1), (0, 7), (0, 9), (0, 9)],
+          [(2, 1), (0, 3)]],
+    answers=[1, 2, 2, 5, 5, 1, 12, 1, 1, 1], spread=False, kind=PrefixCache,
+    e={"max_seqs": 3, "budget": 16, "blocks": 40, "block": 1, "ahead": False, "whole": False},
+    rule=Resuming(need=1, prompts=4, answers=8, junctions="instead"),
+)  # fmt: skip
 @given(st.lists(WORDS, min_size=2, max_size=10), st.lists(st.integers(1, 12), min_size=10, max_size=10), ENGINES,
        st.booleans(), st.sampled_from([PrefixCache, RadixCache]), st.sampled_from([None, *RULES]))  # fmt: skip
 @settings(max_examples=80, deadline=None)

@@ -20,6 +20,7 @@ from archsim.calibration.architecture_fits import (
     loaded_runs,
     pooled,
     profile,
+    prompt_launches,
     put_profile,
 )  # fmt: skip
 from archsim.counts.formats import choose_formats
@@ -128,6 +129,36 @@ def test_a_gap_is_found_again() -> None:
     assert found["launch_gap_us"]["0.5.9"] == pytest.approx(8.0, rel=0.15)
     assert found["sustained_narrow"] == pytest.approx(0.3, rel=0.25)
     assert profile(default_store(), "sglang", "Hopper")["launch_gap_us"] == {}
+
+
+def test_launches_of_prompts_are_told_by_the_longest_gaps() -> None:
+    """By device, of short prompts alone; other devices of the architecture have the mean, as uncertain as all are."""
+    known, made = default_store(), []
+    for device, prompt_s in (("mi300x", 0.120), ("mi325x", 0.060)):
+        for share in (0.9, 1.0, 1.0, 1.0, 1.2):
+            made.append(replace(run(device, "0.5.9", 16, 1024, 1024, 20.0), prompt_s=share * prompt_s))
+        made.append(replace(run(device, "0.5.9", 16, 8192, 1024, 30.0), prompt_s=1.0))  # its kernels take as long
+        made.append(run(device, "0.5.9", 4, 1024, 1024, 15.0))
+    found = prompt_launches(made, known)
+    first, second, other = found["mi300x"], found["mi325x"], found["any"]
+    assert first[0] == pytest.approx(2 * second[0], rel=1e-3) and first[1] < first[0] < first[2]
+    assert other == pytest.approx([(first[0] * second[0]) ** 0.5, second[1], first[2]], rel=1e-3)
+    assert prompt_launches(made[-1:], known) == {}
+
+
+@pytest.mark.parametrize(("change", "seconds"), [
+    ({}, 0.100), ({"concurrency": "4"}, 0.0), ({"concurrency": "64"}, 0.0), ({"itl_p99_ms": ""}, 0.0),
+])  # fmt: skip
+def test_gaps_hold_a_prompt_where_a_hundredth_of_them_do(change: dict[str, str], seconds: float) -> None:
+    """Fewer requests in flight leave none in the last hundredth, more of them several in a step."""
+    row = {
+        "model": "deepseek-ai/DeepSeek-R1-0528", "device": "mi300x", "engine": "sglang", "engine_version": "0.5.9",
+        "weights": "fp8", "tp": "8", "concurrency": "16", "isl": "1000", "osl": "1000", "tpot_mean_ms": "20",
+        "lengths": "fixed", "speculative": "none", "disaggregated": "no", "arrival": "closed loop",
+        "itl_p50_ms": "20", "itl_p99_ms": "120",
+    }  # fmt: skip
+    (found,) = loaded_runs([{**row, **change}])
+    assert found.prompt_s == pytest.approx(seconds)
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from archsim.counts.formats import choose_formats
@@ -42,6 +44,55 @@ def test_decodes_and_verified_drafts_run_in_graphs(step: Step) -> None:
 @pytest.mark.parametrize("engine", ["sglang", "trtllm", "vllm@0.7"])
 def test_engines_whose_graphs_of_prompts_are_not_known_wait_for_none(engine: str) -> None:
     assert pricer(engine).prompt_graphs is None
+
+
+def on_amd(engine: str, device: str, model: str = "deepseek-r1") -> StepPricer:
+    """A pricer on eight devices of AMD."""
+    found = load_model(model)
+    formats = choose_formats(found, engine=engine)
+    plan = Plan(tp=8, engine="sglang")
+    return StepPricer.of(found, load_hardware(device), formats, engine_overheads(engine), plan)
+
+
+@pytest.mark.parametrize("device", ["mi300x", "mi325x", "mi355x"])
+def test_short_prompts_wait_for_the_host_of_the_device(device: str) -> None:
+    """Where runs say what a launch takes; long ones do not, nor do decodes."""
+    times = on_amd("sglang", device)
+    fit = times.timer.architecture
+    assert fit is not None and fit.prompt_launch_s[0] > 0
+    short, long = (times.price(Step.prefill(1, n)) for n in (256, 16_384))
+    step_s = float(times.overheads.host.time(1))
+    assert float(short.expected_s) == pytest.approx(float(short.rank.launches) * fit.prompt_launch_s[0] + step_s)
+    assert short.low_s < short.expected_s < short.high_s
+    bare = replace(on_amd("sglang", device), prompt_graphs=None)
+    for step in (Step.prefill(1, 16_384), Step.decode(64, 4096)):
+        assert times.price(step).expected_s == bare.price(step).expected_s
+    assert long.expected_s > short.expected_s > bare.price(Step.prefill(1, 256)).expected_s
+
+
+def test_hosts_of_one_architecture_differ() -> None:
+    """The same kernels: what a short prompt takes is the host's."""
+    first, second = (float(on_amd("sglang", device).price(Step.prefill(1, 256)).expected_s)
+                     for device in ("mi300x", "mi325x"))  # fmt: skip
+    assert first > 1.5 * second
+
+
+def test_an_engine_that_borrows_gaps_does_not_borrow_a_host() -> None:
+    times = on_amd("vllm", "mi300x")
+    assert times.timer.architecture is not None and times.timer.architecture.prompt_launch_s[0] == 0
+    assert times.overheads.host == engine_overheads("vllm").host
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("decodes", "context", "chunks"), [
+    (0, 0, [(256, 0)]), (0, 0, [(922, 0), (900, 0)]), (0, 0, [(12_000, 0)]), (64, 96_000, []),
+])  # fmt: skip
+def test_tables_of_engines_without_graphs_of_prompts_wait(
+    decodes: int, context: int, chunks: list[tuple[int, int]]
+) -> None:
+    times = on_amd("sglang", "mi325x")
+    table, exact = StepTable(times, tokens=16_384, sequences=128), ExactSteps(times)
+    assert table.seconds(decodes, context, chunks) == pytest.approx(exact.seconds(decodes, context, chunks), rel=5e-4)
 
 
 def test_gpt_oss_is_captured_further() -> None:

@@ -153,9 +153,10 @@ MEASURED_SERVED = {
     "loaded": (
         "Runs under load",
         "Runs of public benchmarks, each simulated at its own load. For vendors without kernel tables, a gap between "
-        "launches and a share of the peak were fitted to the TPOT of these rows, by architecture. The front end of "
-        "each engine, and what the first step of a benchmark waits for, were fitted to the TTFT of all rows. "
-        "Schedulers were not fitted.",
+        "launches and a share of the peak were fitted to the TPOT of these rows, by architecture, and the host's time "
+        "for a launch in steps with prompts to the longest gaps between their tokens, by device. The front end of each "
+        "engine, and what the first step of a benchmark waits for, were fitted to the TTFT of all rows. Schedulers "
+        "were not fitted.",
     ),
 }
 """Heading and introduction by kind of table."""
