@@ -393,7 +393,7 @@ def front_of(points: Sequence[LoadedPoint], known: FrontWork | None = None) -> F
     return with_pools(front._replace(first_use_s=first_use_s, first_uses=first_uses, workers=workers), pools, known)
 
 
-WAITED = ("ttft_p50_ms", "ttft_mean_ms")
+WAIT_METRICS = ("ttft_p50_ms", "ttft_mean_ms")
 """What handshakes and transfers of pools show in."""
 
 
@@ -407,7 +407,7 @@ def with_pools(front: FrontWork, points: Sequence[LoadedPoint], known: FrontWork
 
     started = front._replace(pools_first_use_s=first_use_of_pools(front, points))
     lines = [started._replace(line_s=line_s) for line_s in ((known.line_s,) if known else LINES)]
-    tried = [(off(line, points, WAITED, wait_s), line, wait_s) for line in lines for wait_s in WAITS]
+    tried = [(median_error(line, points, WAIT_METRICS, wait_s), line, wait_s) for line in lines for wait_s in WAITS]
     least, line, wait_s = min(tried, key=lambda one: one[0])
     return line._replace(pools_s=wait_s) if least < TWOFOLD else front
 
@@ -427,7 +427,7 @@ def first_use_of_pools(front: FrontWork, points: Sequence[LoadedPoint]) -> float
     return fitted(FIRST_USE, mine, "ttft_p99_ms", with_start)[0]
 
 
-def off(front: FrontWork, points: Sequence[LoadedPoint], metrics: Sequence[str], wait_s: float = 0.0) -> float:
+def median_error(front: FrontWork, points: Sequence[LoadedPoint], metrics: Sequence[str], wait_s: float = 0.0) -> float:
     """What half of some figures of runs are off at most, as a logarithm. wait_s: added to first tokens."""
     errors = []
     for point in points:
@@ -440,7 +440,7 @@ def off(front: FrontWork, points: Sequence[LoadedPoint], metrics: Sequence[str],
 WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 """Requests that a front end handles at once: those that are tried."""
 
-QUEUED = ("ttft_mean_ms", "tpot_mean_ms", "output_tok_s")
+LINE_METRICS = ("ttft_mean_ms", "tpot_mean_ms", "output_tok_s")
 """What a line before the front end shows in."""
 
 
@@ -452,11 +452,11 @@ def workers_of(front: FrontWork, points: Sequence[LoadedPoint]) -> int:
     busiest = max((point.measured["output_tok_s"] / (sum(point.requests.output_len) / len(point.requests))
                    * (front.request_s + front.token_s * point.prompt)
                    for point in points if "output_tok_s" in point.measured), default=1.0)  # fmt: skip
-    together = [point for point in points if point.together and all(name in point.measured for name in QUEUED)]
+    together = [point for point in points if point.together and all(name in point.measured for name in LINE_METRICS)]
     if len(together) < FEWEST:
         return max(front.workers, ceil(busiest))
     usual = max(front.workers, ceil(busiest))
-    errors = {workers: off(front._replace(workers=workers), together, QUEUED)
+    errors = {workers: median_error(front._replace(workers=workers), together, LINE_METRICS)
               for workers in {usual, *(workers for workers in WORKERS if workers >= busiest)}}  # fmt: skip
     best = min(errors, key=errors.__getitem__)
     return best if errors[best] <= 0.5 * errors[usual] else usual
@@ -480,7 +480,7 @@ def _with_front(point: LoadedPoint, values: Sequence[float], metric: str = "ttft
 
 
 # ---------------------------------------------------------------------- errors
-class Off(NamedTuple):
+class LogError(NamedTuple):
     """Logarithms of measured over predicted, and of both ends of the steps' interval, each above 0."""
 
     error: float
@@ -499,22 +499,24 @@ class Off(NamedTuple):
         return copysign(self.error**2, side * self.error) - own**2
 
 
-def off_of(one: Held, metric: str) -> Off | None:
+def log_error(one: Held, metric: str) -> LogError | None:
     """How far a figure of a run is off; None where it was not measured."""
     found = one.point.simulated(one.front).get(metric, 0.0)
     if metric not in one.point.measured or found <= 0 or metric not in one.point.spans:
         return None
     below, above = one.point.spans[metric]
-    return Off(log(one.point.measured[metric] / found), -log(max(1 - below / found, LEAST)), log(1 + above / found))
+    return LogError(
+        log(one.point.measured[metric] / found), -log(max(1 - below / found, LEAST)), log(1 + above / found)
+    )
 
 
 LEAST = 1e-3
 """Of a figure, its lower end at least."""
 
 
-def offs(held: Sequence[Held], metric: str) -> list[Off]:
+def log_errors(held: Sequence[Held], metric: str) -> list[LogError]:
     """Of the runs that have a figure."""
-    return [off for one in held if (off := off_of(one, metric))]
+    return [error for one in held if (error := log_error(one, metric))]
 
 
 def intervals_of(held: Sequence[Held]) -> dict[str, JsonObject]:
@@ -522,13 +524,13 @@ def intervals_of(held: Sequence[Held]) -> dict[str, JsonObject]:
     found: dict[str, JsonObject] = {}
     for metric in ANSWERED:
         for kind in KINDS:
-            mine = offs([one for one in held if one.point.kind(metric, one.front) == kind], metric)
+            mine = log_errors([one for one in held if one.point.kind(metric, one.front) == kind], metric)
             if len(mine) >= FEWEST:
-                found.setdefault(metric, {})[kind] = beyond(mine)
+                found.setdefault(metric, {})[kind] = error_beyond_steps(mine)
     return found
 
 
-def beyond(figures: Sequence[Off]) -> list[float]:
+def error_beyond_steps(figures: Sequence[LogError]) -> list[float]:
     """What both ends of the interval need beyond the steps' own, so that a tenth of the runs is beyond each."""
     squares = (float(np.quantile([one.needed(side) for one in figures], 0.9)) for side in (-1, 1))
     return [round(sqrt(max(square, 0.0)), 3) for square in squares]
@@ -549,11 +551,11 @@ def seen_errors(seen: Sequence[Held], measured: JsonMapping, known: JsonMapping)
         groups.setdefault(key, []).append(one)
     for metric in ANSWERED:
         for key, mine in groups.items():
-            logs = [one.error for one in offs(mine, metric)]
+            logs = [one.error for one in log_errors(mine, metric)]
             if len(logs) < FEWEST:
                 continue
             signed = np.expm1(-np.array(logs))
-            inside, widths = covered(mine, known, metric)
+            inside, widths = inside_and_widths(mine, known, metric)
             group = (metric, *key)
             yield {
                 **dict(zip(GROUP, group, strict=True)), "fitted": fitted_on("loaded", group, {key[0]: measured}),
@@ -577,10 +579,10 @@ def errors_of(runs: EngineRuns, everything: Sequence[Held]) -> Iterator[JsonObje
         seen, rest, apart = ([one for one in side if one.place == place]
                              for side in (runs.seen, runs.without_source, runs.apart))  # fmt: skip
         for metric in ANSWERED:
-            whole, logs = offs(seen, metric), [one.error for one in offs(rest, metric)]
+            whole, logs = log_errors(seen, metric), [one.error for one in log_errors(rest, metric)]
             if len(whole) < FEWEST:
                 continue
-            inside, widths = covered(apart, ends, metric)
+            inside, widths = inside_and_widths(apart, ends, metric)
             engine, source, device = place
             yield {
                 "metric": metric, "engine": engine, "source": source, "device": device, "rows": len(whole),
@@ -591,13 +593,13 @@ def errors_of(runs: EngineRuns, everything: Sequence[Held]) -> Iterator[JsonObje
             }  # fmt: skip
 
 
-def covered(held: Sequence[Held], known: JsonMapping, metric: str) -> tuple[list[bool], list[float]]:
+def inside_and_widths(held: Sequence[Held], known: JsonMapping, metric: str) -> tuple[list[bool], list[float]]:
     """Of some runs: whether the interval holds what was measured, and its width in log. known: by metric and kind."""
     inside, widths = [], []
     for one in held:
-        if off := off_of(one, metric):
-            below, above = off.ends(loaded_error(known, metric, one.point.kind(metric, one.front)))
-            inside.append(-below <= off.error <= above)
+        if found := log_error(one, metric):
+            below, above = found.ends(loaded_error(known, metric, one.point.kind(metric, one.front)))
+            inside.append(-below <= found.error <= above)
             widths.append(below + above)
     return inside, widths
 

@@ -17,8 +17,8 @@ from archsim.accuracy.stated_load import load_of
 from archsim.base.errors import UsageError
 from archsim.calibration.loaded_fits import (
     Held,
-    Off,
-    beyond,
+    LogError,
+    error_beyond_steps,
     front_of,
     intervals_of,
     loaded_points,
@@ -142,11 +142,11 @@ def test_runs_whose_requests_wait_do_not_widen_the_interval_of_those_that_do_not
 
 def test_what_the_ends_of_steps_hold_already_is_not_added_again() -> None:
     """Nine tenths of what was measured lie below each upper end, whatever part of it the steps explain."""
-    figures = [Off(k / 100, 0.3, 0.3 if k % 2 else 0.6) for k in range(-100, 101)]
-    below, above = beyond(figures)
+    figures = [LogError(k / 100, 0.3, 0.3 if k % 2 else 0.6) for k in range(-100, 101)]
+    below, above = error_beyond_steps(figures)
     assert sum(one.error > hypot(one.above, above) for one in figures) / len(figures) == pytest.approx(0.1, abs=0.01)
     assert sum(-one.error > hypot(one.below, below) for one in figures) / len(figures) == pytest.approx(0.1, abs=0.01)
-    assert beyond([Off(0.1, 0.3, 0.3)] * 5) == [0.0, 0.0]
+    assert error_beyond_steps([LogError(0.1, 0.3, 0.3)] * 5) == [0.0, 0.0]
 
 
 def test_rows_whose_figures_deny_their_load_are_left_out() -> None:
