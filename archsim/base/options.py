@@ -228,6 +228,7 @@ class ServerArguments(PlanArguments, Calibrations, total=False):
 
     max_num_seqs: int | None  # requests that run at once; the engine's default
     max_num_batched_tokens: int | None  # tokens of a step; the engine's default
+    max_prefill_tokens: int | None  # of the prompts of a step, beyond which no other is taken; the engine's default
     gpu_memory_utilization: float | None
     mem_fraction_static: float | None
     block_size: int | None  # tokens of a block of the cache

@@ -663,7 +663,12 @@ def policy_of(tensors: EngineTensors, chunked_prefill: str | None = None, admiss
         if str(admission).lower() not in ROOMS:
             raise UsageError(f"`--admission` is {', '.join(ROOMS)}, not {quote(str(admission))}")
         batching = batching.model_copy(update={"room": ROOMS[str(admission).lower()]})
-    if batching.prompt_tokens and tensors.settings.max_prefill_tokens:
+    if tensors.settings.max_prefill_tokens:
+        if not batching.prompt_tokens:
+            raise UsageError(
+                f"{tensors.engine.name}: no limit on the prompt tokens of a step beside that on all its tokens",
+                hints=("leave out `--max-prefill-tokens`, or lower `--max-num-batched-tokens`",),
+            )
         batching = batching.model_copy(update={"prompt_tokens": tensors.settings.max_prefill_tokens})
     if batching is not rules.batching:
         rules = rules.model_copy(update={"batching": batching})

@@ -260,6 +260,7 @@ def server_request(asked: ServerArguments) -> ServerRequest:
     """The server that options describe."""
     settings = Settings(
         max_num_seqs=asked.get("max_num_seqs"), max_num_batched_tokens=asked.get("max_num_batched_tokens"),
+        max_prefill_tokens=asked.get("max_prefill_tokens"),
         gpu_memory_utilization=asked.get("gpu_memory_utilization"), block_size=asked.get("block_size"),
         mem_fraction_static=asked.get("mem_fraction_static"),
     )  # fmt: skip

@@ -108,6 +108,18 @@ def test_steps_larger_than_any_machine_have_no_tables_of_that_size() -> None:
 
 
 @pytest.mark.slow
+def test_prompt_tokens_of_a_step_have_a_limit_of_their_own() -> None:
+    """SGLang takes no further prompt beyond it; an engine that has no such limit says so."""
+    options: dict[str, Any] = {"rate": float("inf"), "requests": 40, "input_len": 1000, "output_len": 20, "warmup": 0,
+                               "replications": 1}  # fmt: skip
+    few, many = (archsim.simulate("llama3.1-8b", "h100", **options, engine="sglang", max_prefill_tokens=most)
+                 .to_dict()["metrics"]["ttft_s"]["p50"]["value"] for most in (2048, 16_384))  # fmt: skip
+    assert few < many
+    with pytest.raises(UsageError, match="no limit on the prompt tokens"):
+        archsim.simulate("llama3.1-8b", "h100", **options, engine="vllm", max_prefill_tokens=2048)
+
+
+@pytest.mark.slow
 def test_admission_replaces_the_rule_of_the_engine() -> None:
     """TensorRT-LLM keeps room for whole answers; with room for the prompt alone more requests start, and give way."""
     options: dict[str, Any] = {"rate": float("inf"), "requests": 60, "input_len": 300, "output_len": 200, "warmup": 0,

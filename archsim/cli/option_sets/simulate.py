@@ -10,7 +10,7 @@ import typer
 
 from archsim.base.data_class import dataclass
 from archsim.cli.option_sets import fit as f
-from archsim.cli.options import Audio, Image, devices, models
+from archsim.cli.options import Audio, Image, devices, models, tokens
 
 
 class Wave(StrEnum):
@@ -118,6 +118,13 @@ Chunked = Annotated[
     str | None,
     typer.Option("--chunked-prefill", metavar="on|off|N", help="Chunked prefill; N: prompt tokens in a step."),
 ]
+PrefillTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-prefill-tokens", parser=tokens, metavar="N",
+        help="Prompt tokens of a step beyond which no other prompt is taken (SGLang).",
+    ),
+]  # fmt: skip
 PrefixCache = Annotated[
     str | None,
     typer.Option(
@@ -285,6 +292,7 @@ class Server:
 
     max_num_seqs: f.Seqs = None
     max_num_batched_tokens: f.StepTokens = None
+    max_prefill_tokens: PrefillTokens = None
     gpu_memory_utilization: f.Utilization = None
     mem_fraction_static: f.Static = None
     block_size: f.Block = None
