@@ -58,8 +58,8 @@ PROMPT_GAPS = (0.012, 0.04)
 """
 
 SHORT_PROMPT = 2048
-"""Tokens of a prompt that the host launches no sooner than the device computes it (a judgement): longer ones are left
-out of fits of launches.
+"""Tokens of a prompt up to which launching its kernels takes no less than computing them (a judgement): longer ones
+are left out of fits of launches.
 """
 
 ALIKE = (1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0)
@@ -101,11 +101,11 @@ class LoadedRun:
         if not self.prompt_s or self.isl > SHORT_PROMPT:
             return None
         asked = self.model, self.device, f"{self.engine}@{self.version}", self.weights, self.tp, self.isl, store
-        return self.prompt_s / prompt_launches_of(*asked)
+        return self.prompt_s / launches_of_prompt(*asked)
 
 
 @lru_cache(maxsize=64)
-def prompt_launches_of(
+def launches_of_prompt(
     model: str, device: str, engine: str, weights: str | None, tp: int, isl: int, store: Store
 ) -> float:
     """Launches of a step with one prompt."""
@@ -236,7 +236,7 @@ def with_groups(
     return put_profile(known, engine, family, {**found, "launch_gap_us": pooled(found["launch_gap_us"], runs, groups)})
 
 
-def prompt_launches(runs: Sequence[LoadedRun], known: Store) -> JsonObject:
+def prompt_launch_us(runs: Sequence[LoadedRun], known: Store) -> JsonObject:
     """Microseconds of a launch in steps with prompts by device: the middle of the runs that say it, and what a tenth of
     them is below and above. `any`: of other devices, whose host is not known: the mean of all, as far as these reach.
     """
@@ -261,7 +261,7 @@ def fit_architecture(engine: str, family: str, runs: Sequence[LoadedRun], known:
     """
     sample, count = sample_of(runs), Counter(run.version for run in runs)
     bare = put_profile(known, engine, family, {"launch_gap_us": {}, "interval": [0.0, 0.0]})
-    launches = prompt_launches(runs, bare)
+    launches = prompt_launch_us(runs, bare)
     if launches:
         bare = put_profile(known, engine, family, {**profile(bare, engine, family), "prompt_launch_us": launches})
     free = open_numbers(engine, family, versions_of(runs))

@@ -20,7 +20,7 @@ from archsim.calibration.architecture_fits import (
     loaded_runs,
     pooled,
     profile,
-    prompt_launches,
+    prompt_launch_us,
     put_profile,
 )  # fmt: skip
 from archsim.counts.formats import choose_formats
@@ -139,11 +139,11 @@ def test_launches_of_prompts_are_told_by_the_longest_gaps() -> None:
             made.append(replace(run(device, "0.5.9", 16, 1024, 1024, 20.0), prompt_s=share * prompt_s))
         made.append(replace(run(device, "0.5.9", 16, 8192, 1024, 30.0), prompt_s=1.0))  # its kernels take as long
         made.append(run(device, "0.5.9", 4, 1024, 1024, 15.0))
-    found = prompt_launches(made, known)
+    found = prompt_launch_us(made, known)
     first, second, other = found["mi300x"], found["mi325x"], found["any"]
     assert first[0] == pytest.approx(2 * second[0], rel=1e-3) and first[1] < first[0] < first[2]
     assert other == pytest.approx([(first[0] * second[0]) ** 0.5, second[1], first[2]], rel=1e-3)
-    assert prompt_launches(made[-1:], known) == {}
+    assert prompt_launch_us(made[-1:], known) == {}
 
 
 @pytest.mark.parametrize(("change", "seconds"), [
