@@ -265,6 +265,7 @@ def test_a_log_that_says_what_served_it_needs_no_options(tmp_path: Path) -> None
     assert other != whole["rows"]
 
 
+@pytest.mark.slow
 @given(
     record=st.sampled_from([LLAMA_BENCH, VLLM, SGLANG]),
     changed=st.dictionaries(

@@ -80,6 +80,7 @@ def test_codes_of_an_image() -> None:
     assert ImageWork.of(model, Images(4000, 4000)).tokens == 87 * 87 + 87  # 1400 / 16 = 87.5
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_omnilingual_as_the_processor_counts() -> None:
     """By its own function."""

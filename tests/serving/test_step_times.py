@@ -151,6 +151,7 @@ def test_classes_and_ends_are_those_of_the_step(name: str, step: tuple[int, int,
         assert sum(there.classes(*step).values()) == pytest.approx(there.seconds(*step), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", "latent", "gated delta, experts"])
 def test_a_table_that_forgets_classes_says_the_same(name: str) -> None:
     """Steps that were asked for before, others, and their reasons."""

@@ -75,6 +75,7 @@ def test_scenarios_of_one_server_follow_each_other() -> None:
     assert len(list(tasks(ordered))) == 2 and len(list(tasks(mixed))) == 4
 
 
+@pytest.mark.slow
 def test_tables_do_not_grow_with_the_scenarios() -> None:
     """Of many servers and lengths only the last ones' are kept, and rows do not depend on what was kept."""
     lengths = [{"input_len": n, "output_len": 8} for n in (30, 60, 120, 250, 500)]
