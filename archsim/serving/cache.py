@@ -59,7 +59,6 @@ class Cache(Protocol):
 class BlockCache:
     """Blocks without memory of what they held: every prompt is computed."""
 
-    settled = True
     __slots__ = ("block", "free", "total")
 
     def __init__(self, tokens: int, block: int = 16) -> None:
@@ -67,6 +66,11 @@ class BlockCache:
             raise UsageError(f"the KV cache holds {tokens:,} tokens, less than one block of {block:,}")
         self.block = block
         self.total = self.free = tokens // block
+
+    @property
+    def settled(self) -> bool:
+        """Always: decodes take what is free, and a chunk takes no less."""
+        return True
 
     def prefix(self, request: int, tokens: int) -> int:
         """Nothing is found."""

@@ -103,7 +103,7 @@ class PrefixCache(BlockCache):
 
     # ------------------------------------------------------------------------------------------ as of `Cache`
     @property
-    def settled(self) -> bool:  # type: ignore[override]
+    def settled(self) -> bool:
         """As of `Cache`: not where a prompt can go on at few points alone, since one block that decodes take may end
         what it would take of others from the last point on.
         """
