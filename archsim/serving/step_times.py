@@ -329,9 +329,11 @@ class StepTable:
         return self.parts.interval(self._by_class(decodes, context, chunks))
 
     def _by_class(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> ByClass:
-        if self._new == 1:
-            decodes, context, chunks = Sequences.of(decodes, context, chunks)
-        return self.parts.by_class(decodes, context, chunks)
+        return self.parts.by_class(*self._as_run(decodes, context, chunks))
+
+    def _as_run(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> Sequences:
+        """A step with chunks of one token as decodes, where decodes have one new token."""
+        return Sequences.of(decodes, context, chunks) if self._new == 1 else Sequences(decodes, context, chunks)
 
     def gang_seconds(self, ranks: Sequence[tuple[int, int, Sequence[Chunk]]]) -> float:
         """A step of data-parallel attention ranks, each with its (decodes, context, chunks).
@@ -339,7 +341,7 @@ class StepTable:
         They wait for one another in every layer: all do the products of the fullest rank's tokens (engines pad to it),
         after the slowest rank's attention. Idle ranks take part. Experts get equal shares of what all ranks send.
         """
-        steps = [Sequences.of(*rank) if self._new == 1 else Sequences(*rank) for rank in ranks]
+        steps = [self._as_run(*rank) for rank in ranks]
         busy = [step for step in steps if step.decodes or step.chunks]
         if not any(step.chunks for step in busy):
             most = max([step.decodes for step in busy])
@@ -382,7 +384,7 @@ class StepTable:
         """`at` of a step, made."""
         other = copy(self)
         other.exact = ExactSteps(self.exact.pricer, new=self._new, captured=self.exact.captured, end=end)
-        sequences = Sequences.of(*step) if self._new == 1 else Sequences(*step)
+        sequences = self._as_run(*step)
         parts = self.parts.device_by_class(*sequences)  # launches err apart from kernels
         error = self.parts.error(1 if end == "low" else 2, parts)
         other._read(self.parts.with_error(error))
